@@ -68,7 +68,8 @@ static const struct hl_option rows[] = {
      "namespaces.",
      HL_OPT_STRING, 0, 0, NULL, AT(ns)},
     {"super_pod_servers", "--super-pod-servers", "0",
-     "Format 1.2, where pods don't say their super pod: servers in each; 0 for one super pod.",
+     "Format 1.2, for pods that don't name their super pod: servers per super pod; 0 for a single "
+     "super pod.",
      HL_OPT_INT, 0, 100000, NULL, AT(super_pod_servers)},
     {"batch", "--batch", "100ms", "How long changes are collected before tables are written.",
      HL_OPT_DURATION, 10, 10000, NULL, AT(batch_ms)},
@@ -76,12 +77,12 @@ static const struct hl_option rows[] = {
      "How long one watch lasts; 0 for a random time of 5 to 10 minutes.", HL_OPT_DURATION, 0,
      3600000, NULL, AT(watch_window_ms)},
     {"leader_elect", "--leader-elect", "true",
-     "Write only while the Lease helios-ranktable is held, so that several replicas may run; with "
-     "another --label-value the Lease helios-ranktable-VALUE.",
+     "Write only while this replica holds the Lease helios-ranktable, so that several replicas can "
+     "run; with another --label-value the Lease helios-ranktable-VALUE.",
      HL_OPT_BOOL, 0, 0, NULL, AT(leader_elect)},
     {"lease_duration", "--lease-duration", "15s",
      "How long the Lease's holder may be silent before another replica takes over, in whole "
-     "seconds; it is renewed 7 times in that.",
+     "seconds; the holder renews it 7 times in that time.",
      HL_OPT_DURATION, 2000, 3600000, NULL, AT(lease_ms)},
     {"lease_namespace", "--lease-namespace", "",
      "Namespace of the Lease; empty for the pod's or the context's.", HL_OPT_STRING, 0, 0, NULL,

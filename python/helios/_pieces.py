@@ -153,7 +153,7 @@ def joined(tensors: Mapping[str, Any], ranges: Mapping[str, tuple[int, int]] | N
         count = _check(name, held, where)
         if ranges is None:
             if name in out:
-                raise Corrupt(f"{where}: '{name}' is there whole and in pieces; use another version")
+                raise Corrupt(f"{where}: '{name}' is stored both whole and in pieces; use another version")
             out[name] = _take(held, 0, count).view(held[0].shape)
             continue
         parameter = _parameter(name, ranges)

@@ -128,7 +128,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 def _check_form(name: Any, dtype: Any, shape: Any) -> None:
     _arguments.text("name of a tensor", name)
     if name == "__metadata__":
-        raise InvalidArgument(f"no tensor can be called '{name}': the format has it for metadata")
+        raise InvalidArgument(f"no tensor can be named '{name}': the format reserves it for metadata")
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         raise InvalidArgument(f"tensor '{name}': safetensors has no dtype {dtype!r}")
     if not isinstance(shape, (tuple, list)):

@@ -189,7 +189,7 @@ def _ranges_of(ranges: Any) -> dict[str, tuple[int, int]]:
         low, high = (_arguments.integer(f"ranges: {name!r}: {what}", n, 0, _arguments.INT64_MAX)
                      for what, n in zip(("start", "end"), pair))
         if _state.plain(name) in out:
-            raise InvalidArgument(f"ranges has '{_state.plain(name)}' twice, with and without its 'module.' prefix")
+            raise InvalidArgument(f"ranges has '{_state.plain(name)}' twice, with and without the 'module.' prefix")
         out[_state.plain(name)] = low, high
     return out
 
@@ -428,7 +428,7 @@ class Session:
         names = rename(stored, self._naming)
         tensors = {names[old]: tensor for old, tensor in stored.items()}
         if len(tensors) != len(stored):
-            raise Corrupt(f"{where}: a norm is there under both namings, local and te")
+            raise Corrupt(f"{where}: a norm exists under both namings, local and te")
         return tensors
 
     def model_config(self) -> dict[str, Any]:
@@ -520,7 +520,7 @@ class Session:
         names = rename(tensors, naming)
         out = {names[old]: tensor for old, tensor in tensors.items()}
         if len(out) != len(tensors):
-            raise InvalidArgument("a norm is there under both namings, local and te: "
+            raise InvalidArgument("a norm exists under both namings, local and te: "
                                   f"{', '.join(sorted(set(tensors) - set(out)))}")
         return out
 

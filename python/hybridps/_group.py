@@ -195,7 +195,7 @@ class Group:
     @staticmethod
     def _reduction(call: str, tensor: Tensor, op: str, name: str) -> tuple[int, int]:
         if op not in _OPS:
-            raise HybridPSError(f"{call} of {name!r}: op is {op!r}, it may be {', '.join(_OPS)}")
+            raise HybridPSError(f"{call} of {name!r}: op is {op!r}, it must be one of {', '.join(_OPS)}")
         if tensor.dtype not in _ADDED:
             raise HybridPSError(f"{call} of {name!r}: {tensor.dtype} is not supported; there are "
                                 + ", ".join(str(t) for t in _ADDED))

@@ -600,7 +600,7 @@ class Stepper:
         self.begun.add(id(slot))
         step = float(state["step"]) + 1
         if not step.is_integer():
-            raise HybridPSError(f"optimizer.state of {slot.name} says step {step - 1}: native Adam "
+            raise HybridPSError(f"optimizer.state of {slot.name} has step {step - 1}: native Adam "
                                 "counts whole ones; register with native=False" +
                                 self.phases.state.facts())
         return int(step)

@@ -441,7 +441,7 @@ class Phases:
 
     def _ask_to_leave(self, what: str) -> None:
         if self.state.graph_waits and not self.state.alone():
-            raise HybridPSError(f"{what} is asked for between a backward with create_graph=True "
+            raise HybridPSError(f"{what} is requested between a backward with create_graph=True "
                                 "and the one that goes through its graph, which keeps all parameters "
                                 "on the device: ask (or call zero_grad) before the first of them, or "
                                 "after the second" + self.state.facts())

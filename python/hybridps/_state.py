@@ -34,9 +34,9 @@ def check_options(gradients: str, optimizer_device: str, group: Any, reserved_by
     if reserved_bytes is not None and not callable(reserved_bytes):
         raise HybridPSError(f"reserved_bytes is {reserved_bytes!r}: it must be a function that returns the current number")
     if gradients not in ("separate", "reuse"):
-        raise HybridPSError(f"gradients is {gradients!r}, it may be 'separate' or 'reuse'")
+        raise HybridPSError(f"gradients is {gradients!r}, it must be 'separate' or 'reuse'")
     if optimizer_device not in ("auto", "host", "device"):
-        raise HybridPSError(f"optimizer_device is {optimizer_device!r}, it may be 'auto', 'host' "
+        raise HybridPSError(f"optimizer_device is {optimizer_device!r}, it must be 'auto', 'host' "
                             "or 'device'")
 
 
@@ -48,7 +48,7 @@ def check_one_copy(device: str, mode: str | None, gradients: str, optimizer_devi
              "steps on the host": optimizer_device != "device"}
     missing = [what for what, there in wants.items() if not there]
     if missing:
-        raise HybridPSError(f"one_copy=True goes with {', '.join(missing)}")
+        raise HybridPSError(f"one_copy=True requires {', '.join(missing)}")
 
 
 class State:
@@ -365,7 +365,7 @@ class _Alone:
     @staticmethod
     def allreduce(tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
         if op not in ("sum", "mean"):
-            raise HybridPSError(f"{name}: op is {op!r}, it may be 'sum' or 'mean'")
+            raise HybridPSError(f"{name}: op is {op!r}, it must be 'sum' or 'mean'")
         return tensor.detach()
 
     @staticmethod

@@ -176,8 +176,8 @@ def said(lib: ctypes.CDLL) -> str:
 
 _HINTS = {
     errors.TimeoutError: "see what is still at work, or give the run more time: timeout_s",
-    errors.NotCoResidentError: "fewer workers: each is a thread that the others wait for",
-    errors.OrderMismatchError: "all ranks make the same graph, tasks in the same order",
+    errors.NotCoResidentError: "use fewer workers: each is a thread that the others wait for",
+    errors.OrderMismatchError: "all ranks must make the same graph, with tasks in the same order",
     errors.CollectiveFailedError: "see what the other ranks say; then make a new group",
     errors.CanceledError: "execute() runs the graph again",
 }

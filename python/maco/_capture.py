@@ -329,7 +329,7 @@ class _Tracer(fx.Tracer):
         for p in sorted(parameters, key=lambda p: p.default is not p.empty):
             various = p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
             if various and p.name not in self.fixed:
-                raise Untraceable(f"it is called with {p}, of which a graph does not know how many")
+                raise Untraceable(f"it is called with {p}, whose number a graph does not know")
             if not various:
                 default = () if p.default is p.empty else (p.default,)
                 given[p.name] = self.create_proxy("placeholder", p.name, default, {})
@@ -446,5 +446,5 @@ def capture(module: torch.nn.Module, fixed: dict[str, Any] | None = None,
             _tracer = None
     changed = kept.restore()
     if changed:
-        raise Untraceable(f"forward changes {changed[0]}, which a graph of it would do no more")
+        raise Untraceable(f"forward changes {changed[0]}, which its graph would not do")
     return fx.GraphModule(module, graph)

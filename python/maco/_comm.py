@@ -76,7 +76,7 @@ class Carrier:
                 raise OrderMismatchError(
                     f"rank 0 is about to do \"{words[0]}\" and rank {rank} \"{word}\"",
                     "all ranks run the same model with inputs of the same shape")
-        raise OrderMismatchError(f"the ranks are about to do something else than \"{what}\" each",
+        raise OrderMismatchError(f"the ranks are about to do something other than \"{what}\" each",
                                  "all ranks run the same model with inputs of the same shape")
 
     def largest(self, values: Sequence[float]) -> list[float]:

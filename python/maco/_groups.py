@@ -41,7 +41,7 @@ def _group(group: Any) -> hybridps.Group:
         return hybridps.Group.shm(f"maco-{os.getpid()}-{next(_count)}", 0, 1)
     except HybridPSError as error:
         raise CollectiveFailedError(f"the group can't be made: {error}",
-                                    "all ranks make it together") from error
+                                    "all ranks must make it together") from error
 
 
 class Groups:

@@ -281,7 +281,7 @@ def _sub(to: Lowered, a: Any, b: Any, *, alpha: float = 1) -> None:
     if _number(b):
         _line(to, a, 1.0, -b * alpha)
     elif alpha != 1:
-        _refuse("it scales what it takes away")
+        _refuse("it scales what it subtracts")
     else:
         _both(to, "sub", a, b)
 
@@ -289,7 +289,7 @@ def _sub(to: Lowered, a: Any, b: Any, *, alpha: float = 1) -> None:
 @lowers("rsub")
 def _rsub(to: Lowered, a: Any, b: Any, *, alpha: float = 1) -> None:
     if not _number(b) or alpha != 1:
-        _refuse("it takes away from a tensor")
+        _refuse("it subtracts from a tensor")
     _line(to, a, -1.0, b)
 
 

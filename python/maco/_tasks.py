@@ -86,7 +86,7 @@ def check_tensors(call: Call) -> None:
 def check_output(value: Any, what: str) -> None:
     t = checked(value, what)
     if t.requires_grad and torch.is_grad_enabled():
-        raise DTypeError(f"{what} requires grad, and tasks know nothing of autograd",
+        raise DTypeError(f"{what} requires grad, and tasks do not support autograd",
                          "write into a tensor that does not, under torch.no_grad(); "
                          "maco.overlap_comm and MacoOptimizer train")
 

@@ -29,7 +29,7 @@ def checked(value: Any, what: str) -> torch.Tensor:
                           "give a dense tensor")
     if value.numel() == 0:
         raise DimensionError(f"{what} has no elements: {tuple(value.shape)}",
-                             "leave the task away")
+                             "leave the task out")
     if value.is_conj() or value.is_neg():
         raise LayoutError(f"{what} is a lazy conjugate or negative", "resolve it first")
     return value

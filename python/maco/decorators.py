@@ -291,7 +291,7 @@ def _measure(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: 
 
 def _rows_of(spec: Overlap, y: Any, dim: int, rows: int) -> torch.Tensor:
     if not isinstance(y, torch.Tensor):
-        raise DTypeError(f"{spec.name} returned a {type(y).__name__}", "it returns one tensor")
+        raise DTypeError(f"{spec.name} returned a {type(y).__name__}", "it must return one tensor")
     if y.dim() <= dim or y.shape[dim] != rows:
         raise ShapeMismatchError(f"{spec.name} made {tuple(y.shape)} of {rows} rows along "
                                  f"dimension {dim}", "the result has the rows of the argument")

@@ -106,7 +106,7 @@ class ModuleCalls:
         again = "make the graph again"
         for name, t, home in self._homes:
             if t.data_ptr() != home:
-                raise MacoError(f"{name} has moved since the graph was made",
+                raise MacoError(f"the memory of {name} has moved since the graph was made",
                                 f"change parameters in place, or {again}")
         for name, owner, key, p in self._parameters:
             if owner.get(key) is not p:

@@ -152,7 +152,7 @@ class Pair:
         c = self.candidate
         if isinstance(self.spec.chunks, int):
             c.taken, c.chunks = True, self.spec.chunks
-            c.reason = f"{c.chunks} chunks, as was asked for"
+            c.reason = f"{c.chunks} chunks, as requested"
         elif self.spec.decisions:
             best = max(self.spec.decisions.values(), key=lambda d: d.gain)
             c.tell(best)

@@ -376,7 +376,7 @@ class TaskGraph(Builders):
             names = tuple(t.name for t in reversed(error.args[1][1:]))
             cycle = CyclicDependencyError(
                 " waits for ".join(f"\"{n}\"" for n in (*names, names[0])),
-                "take one of these dependencies away", _abi.ECONFLICT)
+                "remove one of these dependencies", _abi.ECONFLICT)
             cycle.names = names
             raise cycle from None
 

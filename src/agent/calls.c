@@ -201,10 +201,10 @@ static void start_if_heard(void *arg, struct hl_rpc_call *call,
                            const struct hl_api_agent_start_container_params *params)
 {
     if (link_is_lapsed(arg))
-        hl_rpc_reject(call, HL_EUNAVAIL,
-                      "this Agent was silent for so long that the Controller may have given up "
-                      "what runs here: it starts nothing before the Controller has been heard "
-                      "again");
+        hl_rpc_reject(
+            call, HL_EUNAVAIL,
+            "this Agent was silent for so long that the Controller may have given up what runs "
+            "here: it starts nothing until it has heard from the Controller again");
     else
         handle_start_container(arg, call, params);
 }

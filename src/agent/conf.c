@@ -86,7 +86,7 @@ static const struct hl_option store_options[] = {
      "Capacity of the node's L2, host memory that keeps copies of shards; 0 for none.",
      HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(l2_size)},
     {"agent.l2_keep", "--l2-keep", HL_KEEP_SHARE,
-     "Share of the L2 for copies that reads on this node leave, as far as placed copies leave "
+     "Share of the L2 for copies that reads on this node leave, as long as placed copies leave "
      "room; 0 for none.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(l2_keep)},
     {"agent.l1_keep", "--l1-keep", HL_KEEP_L1_SHARE,

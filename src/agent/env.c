@@ -167,7 +167,7 @@ static hl_status set_l3_socket(const struct hl_agent *a, struct hl_env *env)
         if (strcmp(r.pool.host_id, a->host_id) == 0)
             st = set_if_absent(env, "HELIOS_L3_SOCKET", r.pool.socket_path);
     } else {
-        hl_debug("ranks are not told L3's socket: %s", hl_error_text());
+        hl_debug("ranks don't get the path of L3's socket: %s", hl_error_text());
     }
     hl_rpc_peer_close(peer);
     return st;

@@ -135,7 +135,7 @@ static void on_gone(void *arg, hl_status st, const char *text,
     a->pending--;
     k->asking = false;
     if (st != HL_OK) { /* the next heartbeat asks again */
-        hl_debug("which kept shards are gone is not known: %s", text);
+        hl_debug("can't tell which kept shards no longer exist: %s", text);
         return;
     }
     if (!a->closing)

@@ -22,7 +22,7 @@ void obeyed_init(struct obeyed *o, const char *state_dir)
     snprintf(o->path, sizeof(o->path), "%s/controller", state_dir);
     hl_status st = obeyed_read(o);
     if (st != HL_OK && st != HL_ENOENT)
-        hl_warn("it is not known which Controller was obeyed last, the next one will be obeyed "
+        hl_warn("the last Controller that was obeyed is unknown, the next one will be obeyed "
                 "error=\"%s\"",
                 hl_error_text());
 }
@@ -37,9 +37,9 @@ static void obeyed_write(const struct obeyed *o)
     char text[HL_EPOCH_TEXT_MAX];
     hl_epoch_print(&o->newest, text);
     if (hl_file_write_durable(o->path, text, strlen(text), 0644) != HL_OK)
-        hl_warn("which Controller is obeyed can't be stored, the next Agent will not know it "
-                "error=\"%s\"",
-                hl_error_text());
+        hl_warn(
+            "can't store which Controller is obeyed, the next Agent will not know it error=\"%s\"",
+            hl_error_text());
 }
 
 /* Call with the lock held. */

@@ -35,9 +35,9 @@ static size_t l2_regions(const struct store_opts *o, struct hl_pool_region_optio
 {
     size_t n = 0;
     if (o->l2_nodes == NULL || o->l2_nodes[0] == '\0')
-        hl_info("L2 is bound to no NUMA node: it is not known which are this node's");
+        hl_info("L2 is not bound to a NUMA node: this node's NUMA nodes are unknown");
     else if (hl_pool_regions_parse(o->l2_nodes, o->l2_size, out, &n) != HL_OK)
-        hl_info("L2 is bound to no NUMA node: %s", hl_error_text());
+        hl_info("L2 is not bound to a NUMA node: %s", hl_error_text());
     return n;
 }
 

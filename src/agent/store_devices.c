@@ -43,7 +43,7 @@ static hl_status open_device(struct store *s, const char *spec,
     struct store_tier *t = &s->tiers[s->tier_count];
     int number = 0;
     if (s->tier_count == HL_ARRAY_LEN(s->tiers))
-        return hl_fail(HL_EINVAL, "--devices: at most %d", STORE_DEVICES_MAX);
+        return hl_fail(HL_EINVAL, "--devices: at most %d devices are allowed", STORE_DEVICES_MAX);
     *t = (struct store_tier){.tier = HL_API_TIER_L1};
     HL_TRY(hl_device_open(spec, &s->opts.device, &t->memory));
     hl_device_info(t->memory, &info);
@@ -76,7 +76,7 @@ static hl_status open_device(struct store *s, const char *spec,
             t->device, spec, (unsigned long long)info.capacity, info.backing, info.numa,
             hl_nic_class_name(t->nic), t->direct);
     if (!t->bounded && s->opts.l1_keep > 0)
-        hl_info("reads leave no copies in %s: --devices %s does not say how many bytes the store "
+        hl_info("reads leave no copies in %s: --devices %s does not limit the bytes that the store "
                 "may use there",
                 t->device, spec);
     return HL_OK;

@@ -204,7 +204,8 @@ void store_keep(struct store *s, struct hl_rpc_call *call,
     if (store_keeps(s) && (in_device || request->tier == HL_API_TIER_L2))
         job_submit(s, call, request, store_keep_run, true);
     else
-        hl_rpc_reject(call, HL_EUNSUPPORTED, "this node keeps no copies of what is read there");
+        hl_rpc_reject(call, HL_EUNSUPPORTED,
+                      "this node keeps no copies of the shards that are read on it");
 }
 
 void store_send(struct store *s, struct hl_rpc_call *call,

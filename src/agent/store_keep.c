@@ -489,8 +489,8 @@ hl_status store_keep_reserve(struct store *s, struct store_tier *t, struct hl_id
     uint64_t room = room_of(t, size), gone = 0, one = 1;
     if (!keep_fits(s, t, size))
         return hl_fail(HL_ENOSPC,
-                       "%s of node %s keeps no copy of %" PRIu64 " bytes: that is more than its "
-                       "share and placed copies leave",
+                       "%s of node %s keeps no copy of %" PRIu64
+                       " bytes: its share and the placed copies leave too little room",
                        hl_api_tier_name(t->tier), s->node, size);
     hl_status st = hl_tier_reserve(kept_store(t), id, size, numa, out);
     while (st == HL_ENOSPC && where_of(t) == HL_KEEP_L2 && gone < WASTE_MAX * room &&
@@ -674,8 +674,8 @@ void store_keep_metrics(struct store *s, struct hl_buf *out)
         {"helios_l2_kept_loads_total", "counter", "Shards that were fetched for readers and kept.",
          n.loads},
         {"helios_l2_kept_hits_total", "counter", "Reads that found a kept copy.", n.hits},
-        {"helios_l2_kept_evicted_total", "counter",
-         "Kept copies that left for others, or for want of room.", n.evicted},
+        {"helios_l2_kept_evicted_total", "counter", "Kept copies that left to make room.",
+         n.evicted},
         {"helios_l1_kept_down_total", "counter",
          "Kept copies that left a device for the L2, where they stay.", n.down}};
 

@@ -24,7 +24,7 @@ hl_status store_left(const struct store *s, const struct store_request *r, int *
     if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
         return hl_fail(HL_ECANCELED, "the Agent of node %s is shutting down", s->node);
     if (r->keeps && atomic_load_explicit(&s->keep.wanted, memory_order_relaxed) > 0)
-        return hl_fail(HL_ECANCELED, "its room is needed for a copy that was ordered");
+        return hl_fail(HL_ECANCELED, "an ordered copy needs its room");
     if (r->stop != NULL && atomic_load_explicit(r->stop, memory_order_relaxed))
         return hl_fail(HL_ECANCELED, "it was stopped");
     if (now >= r->deadline_ns)

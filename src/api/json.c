@@ -553,7 +553,7 @@ static hl_status fields_from_json(const struct hl_api_type *type, size_t first, 
         const json_t *v = json_object_get(json, field->name);
         char *at = to + field->offset;
         if (field->flatten)
-            return path_fail(&here, "its document is only written");
+            return path_fail(&here, "a document of this type can only be written");
         if (field->rest)
             HL_TRY(map_from_json(field, json, type, path, arena, at));
         else if (v == NULL || json_is_null(v))

@@ -26,7 +26,7 @@ char *hl_buf_grow(struct hl_buf *b, size_t more)
     size_t need;
     if (__builtin_add_overflow(b->len, more, &need) || need >= b->max) {
         b->failed = true;
-        (void)hl_fail(HL_ENOMEM, "buffer would pass its maximum of %zu bytes", b->max);
+        (void)hl_fail(HL_ENOMEM, "buffer would exceed its maximum of %zu bytes", b->max);
         return NULL;
     }
     if (need + 1 > b->cap) {

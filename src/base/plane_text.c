@@ -79,7 +79,7 @@ static void planes_text(struct hl_buf *b)
         hl_plane_stats(p, &s[p]);
     hl_plane_families(b, "helios_plane", s);
     hl_metric_family(b, "helios_plane_line_rate_bits", "gauge",
-                     "What the line carries, bits per second; absent where it is not known.");
+                     "Line rate, bits per second; absent where it is unknown.");
     for (int p = 0; p < HL_PLANE_COUNT; p++)
         if (s[p].rate)
             (void)hl_buf_printf(b, "helios_plane_line_rate_bits{plane=\"%s\"} %" PRIu64 "\n",

@@ -262,16 +262,18 @@ static bool any_in_l2(const struct hl_api_copy_list *copies)
  * that can't reach the only holder, may learn of the copy in a moment. */
 static hl_status copy_not_found(struct hl_id id)
 {
-    return hl_fail(HL_ESTALE, "shard %s is not where the Controller says, or not known to it yet",
-                   hl_id_format(id).s);
+    return hl_fail(
+        HL_ESTALE,
+        "shard %s is not where the Controller reports it, or the Controller does not know it yet",
+        hl_id_format(id).s);
 }
 
 /* No source of the shard is left. */
 static hl_status copy_gone(struct hl_id id)
 {
     return hl_fail(HL_ENOENT,
-                   "shard %s is lost: no pool, archive or node that the Controller knows has it; "
-                   "read an older version, or import the model again",
+                   "shard %s is lost: none of the pools, archives and nodes that the Controller "
+                   "knows has it; read an older version, or import the model again",
                    hl_id_format(id).s);
 }
 

@@ -66,7 +66,7 @@ bool keep_load(struct operation *op, struct shm *store, struct hl_id id, enum hl
     hl_status st = ask_agent(op, store, &request);
     if (st == HL_OK)
         return true;
-    hl_debug("the node's store does not load a shard for us: %s", hl_error_text());
+    hl_debug("the node's store did not load a shard for this process: %s", hl_error_text());
     agent_rest(store, st);
     return false;
 }
@@ -90,6 +90,6 @@ void keep_report(helios_client *client)
     struct shm *store = attach_node_store(client, hl_now_ns());
     if (store != NULL && store->agent != NULL &&
         hl_call_agent_store_reads(store->agent, &p, TELL_MS, NULL, NULL) != HL_OK)
-        hl_debug("the node's store was not told of reads: %s", hl_error_text());
+        hl_debug("reads were not reported to the node's store: %s", hl_error_text());
     attach_leave(client);
 }

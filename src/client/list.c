@@ -183,10 +183,10 @@ static hl_status take_list(helios_client *c,
     helios_shard *shards = hl_arena_array(&o->arena, count, sizeof(*shards));
     helios_shard_view *views = hl_arena_array(&o->arena, count, sizeof(*views));
     if (r->skipped[0] != '\0') /* the version is older than the one saved last */
-        hl_warn("model %s: version %lld is read, newer ones are not whole (%s)", model,
+        hl_warn("model %s: reading version %lld, because newer ones are not whole (%s)", model,
                 (long long)r->version, r->skipped);
     if (r->left_out[0] != '\0')
-        hl_warn("model %s: version %lld is read without %s", model, (long long)r->version,
+        hl_warn("model %s: reading version %lld without %s", model, (long long)r->version,
                 r->left_out);
     qsort(r->shards.items, count, sizeof(*r->shards.items), by_part);
     for (size_t i = 0; shards != NULL && views != NULL && i < count; i++) {

@@ -415,7 +415,7 @@ static hl_status check_range(struct operation *op, const struct shard_location *
     uint64_t size = p->extent->size;
     if (off <= size && len <= size - off && (!whole || len == size))
         return HL_OK;
-    return hl_fail(HL_EINVAL, "%s has %llu bytes; %llu bytes at %llu were asked for",
+    return hl_fail(HL_EINVAL, "%s has %llu bytes; %llu bytes at %llu were requested",
                    names_text(op->client, p->id, name, sizeof(name)), (unsigned long long)size,
                    (unsigned long long)len, (unsigned long long)off);
 }

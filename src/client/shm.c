@@ -47,7 +47,7 @@ void shm_know_agent(struct shm *shm, struct hl_rpc *rpc)
 {
     const char *address = hl_l3_rpc_address(shm->socket);
     if (address[0] != '\0' && hl_rpc_open(rpc, address, "Agent", &shm->agent) != HL_OK)
-        hl_debug("the node's store is not asked to keep copies: %s", hl_error_text());
+        hl_debug("the node's store does not keep copies for this process: %s", hl_error_text());
 }
 
 bool shm_connected(struct shm *shm)
@@ -111,7 +111,7 @@ static hl_status retry_piece(struct operation *op, struct hl_id id, uint64_t chu
                    "%s: chunk %llu of %llu fails its checksum, also after %u retries; %s",
                    names_text(op->client, id, name, sizeof(name)), (unsigned long long)chunk,
                    (unsigned long long)chunks, tried,
-                   hl_id_is_derived(id) ? "read the version again: it is then cut again"
+                   hl_id_is_derived(id) ? "read the version again, which cuts it again"
                                         : "use another version or import the model again");
 }
 

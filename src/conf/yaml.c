@@ -201,7 +201,7 @@ static hl_status read_scalar(struct yaml_reader *r, const yaml_event_t *ev, json
     size_t len = ev->data.scalar.length;
     int plain = ev->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     if (memchr(text, '\0', len) != NULL)
-        return fail_at(r, ev->start_mark, "a text may not hold the character \\0");
+        return fail_at(r, ev->start_mark, "a text must not contain the character \\0");
     if (tag != NULL && strcmp(tag, YAML_STR_TAG) != 0)
         return fail_at(r, ev->start_mark, "the tag %.64s is not supported; write the value plainly",
                        tag);
@@ -243,12 +243,12 @@ static hl_status read_key(struct yaml_reader *r, const yaml_event_t *ev, const j
     if (ev->type != YAML_SCALAR_EVENT)
         return fail_at(r, ev->start_mark, "a key must be a text");
     if (strlen(key) != ev->data.scalar.length)
-        return fail_at(r, ev->start_mark, "a key may not hold the character \\0");
+        return fail_at(r, ev->start_mark, "a key must not contain the character \\0");
     HL_TRY(path_push(r, key));
     if (json_object_get(map, key) == NULL)
         return HL_OK;
     first = hl_yaml_where_key(r->doc, r->path.data);
-    return fail_at(r, ev->start_mark, "the key '%.64s' is there twice, first in line %d", key,
+    return fail_at(r, ev->start_mark, "the key '%.64s' appears twice, first in line %d", key,
                    first.line);
 }
 

@@ -176,9 +176,10 @@ bool claim_ok(const struct hl_controller *c, char *why, size_t cap)
 {
     if (why != NULL && cap > 0)
         snprintf(why, cap, "%s",
-                 c->claim.state == CLAIM_REFUSED   ? c->claim.why
-                 : c->claim.state == CLAIM_UNKNOWN ? "L3 has not said yet whose its pool is"
-                                                   : "");
+                 c->claim.state == CLAIM_REFUSED ? c->claim.why
+                 : c->claim.state == CLAIM_UNKNOWN
+                     ? "L3 has not reported yet which cluster owns its pool"
+                     : "");
     return c->claim.state == CLAIM_OK;
 }
 
@@ -255,9 +256,9 @@ static void claim_refuse_newer(struct hl_controller *c)
     const struct claim_found *f = &cl->found;
     bool pool = f->revision > cl->seen;
     claim_refuse(c,
-                 "the %s has heard of revision %" PRIu64
-                 " of the catalogue, this one is at %" PRIu64
-                 ": it is an old copy, or a second Controller runs on one; " RECOVER,
+                 "the %s knows revision %" PRIu64
+                 " of the catalogue, but this catalogue is at %" PRIu64
+                 ": it is an old copy, or a second Controller runs on another copy; " RECOVER,
                  pool ? "pool" : "archive", pool ? f->revision : f->archive_revision, cl->seen);
 }
 
@@ -335,8 +336,8 @@ static void on_claim(void *arg, hl_status st, const char *text,
     }
     cl->asking = false;
     if (st == HL_EUNSUPPORTED) {
-        claim_refuse(c, "helios-l3d is older than the Controller and can't say whose its pool is; "
-                        "upgrade it");
+        claim_refuse(c, "helios-l3d is older than the Controller and can't report which cluster "
+                        "owns its pool; upgrade it");
     } else if (st == HL_OK) {
         read_answer(&cl->found, r);
         claim_judge(c);

@@ -73,7 +73,7 @@ static const struct hl_option controller_options[] = {
      "never.",
      HL_OPT_DURATION, 0, 3650 * HL_OPTION_DAY_MS, NULL, AT(queue_age_ms)},
     {"queue.recovery_timeout", "--queue-recovery-timeout", "10m",
-     "How long a job that failed or lost a node comes before all others, while its slots are kept "
+     "How long a job that failed or lost a node is first in the line, while its slots are kept "
      "for it.",
      HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(queue_recovery_ms)},
     {"versions.keep", "--versions-keep", "3",
@@ -191,15 +191,15 @@ static const struct hl_option placement_options[] = {
      "Rate that all moves of the policy together may use on each network; 0 for no limit.",
      HL_OPT_RATE, 0, 0, NULL, AT(rate)},
     {"placement.keep_use", "--placement-keep-use", "10s",
-     "Shortest interval at which the use of a shard is written to the store for the next "
-     "Controller; 0: a restart forgets the use.",
+     "Shortest interval at which the use of a shard is stored for the next Controller; 0: a "
+     "restart forgets the use.",
      HL_OPT_DURATION, 0, 3600000, NULL, AT(keep_use_ms)},
     {"placement.grace", "--placement-grace", "5s",
      "How long a copy that is no longer offered stays for processes that are reading it.",
      HL_OPT_DURATION, 0, 3600000, NULL, AT(grace_ms)},
     {"placement.clean", "--placement-clean", "10m",
-     "How long the Controller tries to drop the old copy of a move, for example from a node that "
-     "is away; after that it stays as an ordinary copy.",
+     "How long the Controller tries to drop the old copy of a move, for example from a node "
+     "that does not answer; after that it stays as an ordinary copy.",
      HL_OPT_DURATION, 1000, HL_OPTION_DAY_MS, NULL, AT(clean_ms)},
     {"placement.retry", "--placement-retry", "2s",
      "Interval at which a step of a move that failed is tried again.",

@@ -21,9 +21,9 @@ static const struct hl_option read_timeout_options[] = {
      "environment variable; a rank has its Agent's value.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(timeout_ms)},
     {"read.daemon_pause", "--read-daemon-pause", "20ms",
-     "Pause before libhelios asks a daemon again that is busy or being restarted; the Controller "
-     "is asked again after five such pauses. libhelios reads the environment variable; a rank has "
-     "its Agent's value.",
+     "Pause before libhelios calls a daemon again that is busy or being restarted; it calls the "
+     "Controller again after five such pauses. libhelios reads the environment variable; a rank "
+     "has its Agent's value.",
      HL_OPT_DURATION, 1, 60000, NULL, AT(daemon_pause_ms)},
 };
 /* clang-format on */

@@ -44,7 +44,7 @@ static hl_status remote_relocate(struct hl_remote *r)
     HL_TRY(r->ops->locate(r->arg, &r->extent));
     if (r->extent->crc32 == crc32 && r->extent->size == size)
         return HL_OK;
-    return hl_fail(HL_ESTALE, "shard %s has other bytes now", hl_id_format(r->extent->id).s);
+    return hl_fail(HL_ESTALE, "the bytes of shard %s have changed", hl_id_format(r->extent->id).s);
 }
 
 static hl_status remote_fetch(struct hl_remote *r, uint64_t first, void *dst, uint64_t len,

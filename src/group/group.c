@@ -54,9 +54,10 @@ int hybridps_group_over(const hybridps_transport *transport, hybridps_group **ou
         return hl_fail(HL_EINVAL, "hybridps_group_over: transport and out must not be NULL");
     HL_TRY(HL_ABI_READ(hybridps_transport, transport, &t));
     if (t.allgather == NULL || t.broadcast == NULL)
-        return hl_fail(HL_EINVAL, "a group's transport has at least allgather and broadcast");
+        return hl_fail(HL_EINVAL, "a group's transport must have at least allgather and broadcast");
     if (t.world < 1 || t.world > HL_COLLECTIVE_RANKS || t.rank < 0 || t.rank >= t.world)
-        return hl_fail(HL_EINVAL, "rank %d of %d: ranks are 0 to world - 1, at most %d of them",
+        return hl_fail(HL_EINVAL,
+                       "rank %d of %d: ranks are 0 to world - 1, and at most %d are allowed",
                        t.rank, t.world, HL_COLLECTIVE_RANKS);
     return make_group(&t, out);
 }

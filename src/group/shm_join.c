@@ -42,11 +42,12 @@ static hl_status check_shm_options(const hybridps_shm_options *o)
     if (len == 0 || len > 200 || strchr(o->name, '/') != NULL)
         return hl_fail(HL_EINVAL, "a group's name has 1 to 200 characters and no '/'");
     if (o->world < 1 || o->world > HL_COLLECTIVE_RANKS || o->rank < 0 || o->rank >= o->world)
-        return hl_fail(HL_EINVAL,
-                       "group %s: rank %d of %d: ranks are 0 to world - 1, at most %d of them",
-                       o->name, o->rank, o->world, HL_COLLECTIVE_RANKS);
+        return hl_fail(
+            HL_EINVAL,
+            "group %s: rank %d of %d: ranks are 0 to world - 1, and at most %d are allowed",
+            o->name, o->rank, o->world, HL_COLLECTIVE_RANKS);
     if (o->timeout_ms < 0)
-        return hl_fail(HL_EINVAL, "group %s: a wait of %d ms", o->name, o->timeout_ms);
+        return hl_fail(HL_EINVAL, "group %s: invalid timeout of %d ms", o->name, o->timeout_ms);
     return HL_OK;
 }
 
@@ -72,16 +73,16 @@ static hl_status check_layout(const struct hl_collective_shm *g, uint64_t size)
     if (s->version != VERSION)
         return hl_fail(
             HL_EPROTO,
-            "group %s: version %u, this library has %d; use the same library on all ranks", g->path,
-            s->version, VERSION);
+            "group %s: its version is %u, this library's is %d; use the same library on all ranks",
+            g->path, s->version, VERSION);
     if (s->pid_namespace != hl_pid_namespace())
         return hl_fail(HL_EUNSUPPORTED,
                        "group %s: its ranks are in another PID namespace, so their deaths can't be "
-                       "seen from here; share it (docker: --pid=host)",
+                       "detected; share the namespace (docker: --pid=host)",
                        g->path);
     if ((int)s->world != g->world || size != g->size)
-        return hl_fail(HL_ECONFLICT, "group %s: a world of %d, the others said %u", g->path,
-                       g->world, s->world);
+        return hl_fail(HL_ECONFLICT, "group %s: a world size of %d, but the others gave %u",
+                       g->path, g->world, s->world);
     return HL_OK;
 }
 

@@ -48,7 +48,7 @@ static hl_status given_up(const struct hl_collective_shm *g, const struct hl_col
         snprintf(why, sizeof(why), " for rank %u (process %d)%s", because - 1, (int)process.pid,
                  process.pid == 0 || hl_process_ended(process) ? ", which has died" : "");
     }
-    return hl_fail(HL_EUNAVAIL, "%s: rank %d has given the group up%s; %s needs it in %s", g->path,
+    return hl_fail(HL_EUNAVAIL, "%s: rank %d has given up the group%s; %s needs it in %s", g->path,
                    w->rank, why, g->who, w->what);
 }
 

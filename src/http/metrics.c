@@ -248,8 +248,9 @@ static enum MHD_Result serve_request(void *arg, struct MHD_Connection *c, const 
     (void)hl_buf_printf(&text, "%s\n",
                         code == MHD_HTTP_OK                    ? "ok"
                         : code == MHD_HTTP_SERVICE_UNAVAILABLE ? "the daemon's loop does not answer"
-                        : code == MHD_HTTP_METHOD_NOT_ALLOWED  ? "only GET"
-                                                               : "/metrics and /healthz are here");
+                        : code == MHD_HTTP_METHOD_NOT_ALLOWED
+                            ? "only GET"
+                            : "only /metrics and /healthz are served");
     if (health.len > 0)
         (void)hl_buf_append(&text, health.data, health.len);
     hl_buf_fini(&health);

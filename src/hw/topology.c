@@ -233,7 +233,7 @@ hl_status hl_topology_load_xml(const char *path, struct hl_topo *out)
     HL_TRY(prepare_hwloc(&t));
     if (hwloc_topology_set_xmlbuffer(t, text.data, (int)text.len + 1) != 0 ||
         hwloc_topology_load(t) != 0)
-        return hl_fail(HL_EINVAL, "%s is not readable as hwloc XML of version 1 or 2", path);
+        return hl_fail(HL_EINVAL, "%s can't be parsed as hwloc XML of version 1 or 2", path);
     return finish_topology(t, path, out);
 }
 

@@ -113,7 +113,7 @@ static hl_status gather_frame(struct hl_kube_stream *s, const char **bytes, size
         return HL_OK;
     size_t frame = frame_len(s->line.data);
     if (frame > HL_KUBE_LINE_MAX - LENGTH)
-        return hl_fail(HL_ENOMEM, "watch: an event of %zu bytes", frame);
+        return hl_fail(HL_ENOMEM, "watch: an event of %zu bytes is too large", frame);
     if (s->line.len < LENGTH + frame)
         return HL_OK;
     hl_status st = on_frame(s, s->line.data + LENGTH, frame);

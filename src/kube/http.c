@@ -377,7 +377,8 @@ static hl_status fail_curl(const struct exchange *x, CURLcode rc)
     const char *server = x->k->config->server;
     int len = (int)strcspn(x->path, "?");
     if (x->cancelled)
-        return hl_fail(HL_ECANCELED, "%s %.*s: the program ends", x->method, len, x->path);
+        return hl_fail(HL_ECANCELED, "%s %.*s: the program is shutting down", x->method, len,
+                       x->path);
     if (x->timed_out || rc == CURLE_OPERATION_TIMEDOUT)
         return hl_fail(HL_ETIMEDOUT, "%s %.*s: API server %s has not answered in time", x->method,
                        len, x->path, server);

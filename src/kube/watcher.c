@@ -430,7 +430,8 @@ hl_status hl_kube_watcher_start(const struct hl_kube_watcher_opts *opts,
     if (w->path == NULL || w->selector == NULL ||
         pthread_create(&w->thread, NULL, watcher_main, w) != 0) {
         unref_watcher(w);
-        return hl_fail(HL_ENOMEM, "watcher of %s: no memory or no thread", opts->path);
+        return hl_fail(HL_ENOMEM, "watcher of %s: out of memory, or its thread can't be started",
+                       opts->path);
     }
     *out = w;
     return HL_OK;

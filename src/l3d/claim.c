@@ -188,7 +188,7 @@ hl_status claim_allows_archive(struct hl_l3d *d, const char *cluster)
     hl_archive_claimed(l4_archive(d), &claim);
     if (claim.damaged)
         return hl_fail(HL_EPERM, "the archive's helios-cluster.json is damaged, so nothing is "
-                                 "taken out of it; `helios recover` rewrites it");
+                                 "removed from it; `helios recover` rewrites it");
     return hl_claim_permit("archive", claim.cluster, cluster);
 }
 
@@ -212,8 +212,8 @@ static hl_status sign_archive(struct hl_l3d *d, struct hl_archive *a)
         return HL_OK;
     if (sign == HL_CLAIM_FOREIGN)
         return hl_fail(HL_EPERM,
-                       "the archive %s is cluster %s's, the pool is %s's: nothing is stored there "
-                       "until the Controller has claimed it",
+                       "the archive %s belongs to cluster %s, the pool to %s: nothing is stored "
+                       "there until the Controller has claimed it",
                        d->l4->url,
                        hl_id_is_none(have.cluster) ? "no" : hl_id_format(have.cluster).s,
                        hl_id_format(pool.cluster).s);

@@ -49,7 +49,7 @@ static const struct hl_option l4_options[] = {
      "Shards loaded from the archive at the same time; half as many are stored.",
      HL_OPT_INT, 1, 256, NULL, AT(threads)},
     {"archive.load_timeout", "--archive-load-timeout", "30s",
-     "How long a reader waits for a shard to come from the archive, or a writer for room.",
+     "How long a reader waits for a shard from the archive, or a writer for room.",
      HL_OPT_DURATION, 10, HL_OPTION_DAY_MS, NULL, AT(load_timeout_ms)},
     {"archive.hold", "--archive-hold", "200ms",
      "Shards used more recently than this are not evicted, so that a reader still finds the shard "

@@ -74,7 +74,8 @@ static hl_status pin_source(struct hl_l3d *d, struct source *s)
             return st;
         HL_TRY(l4_load_now(d, id));
     }
-    return hl_fail(HL_EBUSY, "shard %s is evicted from the pool as soon as it is loaded; try again",
+    return hl_fail(HL_EBUSY,
+                   "shard %s was evicted from the pool as soon as it was loaded; try again",
                    s->shard->id);
 }
 
@@ -164,7 +165,7 @@ static hl_status tensor_crc(void *arg, const struct hl_partition_shard *shard, c
 {
     const struct source *s = find_source(arg, shard);
     if (s == NULL)
-        return hl_fail(HL_EINTERNAL, "part %s was listed and is not there", shard->part);
+        return hl_fail(HL_EINTERNAL, "part %s was listed but does not exist", shard->part);
     return hl_safetensors_crc(&s->header, name, out);
 }
 

@@ -224,7 +224,7 @@ static hl_status repair_shard(struct heal *h, struct repair *p)
     struct hl_pool_info pool;
     hl_pool_info(h->d->pool, &pool);
     if (want.size > pool.capacity)
-        return hl_fail(HL_EINVAL, "shard %s: a size of %" PRIu64 " bytes is more than the pool has",
+        return hl_fail(HL_EINVAL, "shard %s: its size of %" PRIu64 " bytes exceeds the pool",
                        hl_id_format(h->id).s, want.size);
     p->crcs = calloc(hl_chunk_count(want.size), sizeof(*p->crcs));
     if (p->crcs == NULL)
@@ -232,7 +232,7 @@ static hl_status repair_shard(struct heal *h, struct repair *p)
                        hl_id_format(h->id).s);
     hl_status st = l4_alloc(h->d, &want, &p->x);
     if (st == HL_EEXIST)
-        return hl_fail(HL_EBUSY, "shard %s is being loaded; ask again", hl_id_format(h->id).s);
+        return hl_fail(HL_EBUSY, "shard %s is being loaded; try again", hl_id_format(h->id).s);
     HL_TRY(st);
     st = replace_shard(h, p);
     if (st != HL_OK)

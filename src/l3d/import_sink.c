@@ -95,14 +95,13 @@ hl_status import_check_room(struct import *im, uint64_t need)
     if (atomic_load_explicit(&im->cancel, memory_order_relaxed))
         return hl_fail(HL_ECANCELED, "the import was cancelled");
     if (need > info.free)
-        return hl_fail(
-            HL_ENOSPC,
-            "model '%s' needs %s, but %s of %s are free in the pool and %s rest (l3.quarantine); "
-            "remove models (`helios model rm`) or make the pool larger (`helios up --l3-size`, "
-            "option l3.size)",
-            im->model, hl_format_bytes(need, text[0], sizeof(text[0])),
-            hl_format_bytes(info.free, text[1], sizeof(text[1])),
-            hl_format_bytes(info.capacity, text[2], sizeof(text[2])),
-            hl_format_bytes(info.quarantined, text[3], sizeof(text[3])));
+        return hl_fail(HL_ENOSPC,
+                       "model '%s' needs %s, but %s of %s are free in the pool and %s are in "
+                       "quarantine (l3.quarantine); remove models (`helios model rm`) or make the "
+                       "pool larger (`helios up --l3-size`, option l3.size)",
+                       im->model, hl_format_bytes(need, text[0], sizeof(text[0])),
+                       hl_format_bytes(info.free, text[1], sizeof(text[1])),
+                       hl_format_bytes(info.capacity, text[2], sizeof(text[2])),
+                       hl_format_bytes(info.quarantined, text[3], sizeof(text[3])));
     return HL_OK;
 }

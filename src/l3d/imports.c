@@ -262,7 +262,7 @@ hl_status import_progress(struct hl_l3d *d, const char *id, struct hl_arena *are
     struct import *im;
     HASH_FIND_STR(d->imports, id, im);
     if (im == NULL)
-        return hl_fail(HL_ENOENT, "import '%.40s' is not known to this L3 daemon", id);
+        return hl_fail(HL_ENOENT, "this L3 daemon does not know the import '%.40s'", id);
     enum hl_api_import_state phase = phase_of(im);
     *out = (struct hl_api_import_progress){
         .import_id = im->id,

@@ -77,7 +77,7 @@ static void put_gauges(const struct hl_net_server *net, struct hl_buf *out)
     hl_metric_family(out, "helios_data_puts_total", "counter", "Writes stored from the network.");
     (void)hl_buf_printf(out, "helios_data_puts_total %" PRIu64 "\n", stats.puts);
     hl_metric_family(out, "helios_data_batches_total", "counter",
-                     "Messages that brought small ones of them.");
+                     "Messages that carried small writes.");
     (void)hl_buf_printf(out, "helios_data_batches_total %" PRIu64 "\n", stats.batches);
 }
 
@@ -88,7 +88,7 @@ static void cut_gauges(struct cut_plans *plans, struct hl_buf *out)
     hl_metric_family(out, "helios_cut_plans_made_total", "counter", "Plans made for cuts.");
     (void)hl_buf_printf(out, "helios_cut_plans_made_total %" PRIu64 "\n", info.made);
     hl_metric_family(out, "helios_cut_plans_reused_total", "counter",
-                     "Cuts that had the plan of an earlier one.");
+                     "Cuts that reused the plan of an earlier one.");
     (void)hl_buf_printf(out, "helios_cut_plans_reused_total %" PRIu64 "\n", info.reused);
     hl_metric_family(out, "helios_cut_plan_bytes", "gauge", "Memory of the plans that are kept.");
     (void)hl_buf_printf(out, "helios_cut_plan_bytes %" PRIu64 "\n", info.bytes);

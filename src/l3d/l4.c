@@ -203,7 +203,7 @@ static void task_expire(struct task *t, uint64_t now)
         LL_DELETE(t->waiters, x);
         snprintf(text, sizeof(text),
                  "shard %s: the archive %s has not answered for %u ms (archive.load_timeout); the "
-                 "transfer goes on, ask again",
+                 "transfer continues; try again",
                  hl_id_format(t->key.id).s, t->d->l4->url, t->d->l4->opts.load_timeout_ms);
         x->done(x->arg, HL_ETIMEDOUT, text);
         free(x);

@@ -65,7 +65,8 @@ hl_status l4_need(const struct hl_l3d *d, struct hl_archive **out)
         return hl_fail(HL_EUNSUPPORTED, "helios-l3d has no archive; start it with --archive");
     if (a == NULL) {
         copy_why(d->l4->opener, why, sizeof(why));
-        return hl_fail(HL_EUNAVAIL, "%s is unreachable and is tried again: %s", d->l4->url, why);
+        return hl_fail(HL_EUNAVAIL, "%s is unreachable; the daemon keeps trying: %s", d->l4->url,
+                       why);
     }
     *out = a;
     return HL_OK;

@@ -101,8 +101,8 @@ static hl_status locate_missing(struct locate *l, struct hl_id id)
         l->loads[l->rule.loads - 1] = id;
         return HL_OK;
     case HL_LOCATE_TOO_MUCH:
-        return hl_fail(HL_ENOSPC, "the shards asked for at once are larger than the pool; ask for "
-                                  "fewer");
+        return hl_fail(HL_ENOSPC,
+                       "the shards requested at once are larger than the pool; request fewer");
     case HL_LOCATE_AWAY:
         return known;
     case HL_LOCATE_DAMAGED:
@@ -141,7 +141,7 @@ static void locate_step(struct locate *l)
         turn = hl_locate_next(&l->rule);
     if (turn == HL_LOCATE_BUSY)
         note_failure(l, HL_EBUSY,
-                     "the shards asked for evict each other from the pool; ask for fewer");
+                     "the requested shards evict each other from the pool; request fewer");
     if (turn != HL_LOCATE_WAIT) {
         locate_end(l);
         return;

@@ -246,8 +246,8 @@ static hl_status describe_parse(struct hl_l3d *d, const struct hl_api_text_list 
     if (l4_is_unreachable(d))
         return l4_need(d, &a);
     if (list->count > DESCRIBE_MAX)
-        return hl_fail(HL_EINVAL, "describe: at most %d ids at once, not %zu", DESCRIBE_MAX,
-                       list->count);
+        return hl_fail(HL_EINVAL, "describe: at most %d ids at once are allowed, not %zu",
+                       DESCRIBE_MAX, list->count);
     struct hl_id *ids = hl_arena_array(arena, list->count, sizeof(*ids));
     x->found.items = hl_arena_array(arena, list->count, sizeof(*x->found.items));
     if (ids == NULL || x->found.items == NULL)

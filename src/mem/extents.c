@@ -169,7 +169,7 @@ static void drop_extent(struct hl_extents *x, uint32_t node)
 hl_status hl_extents_create(uint64_t units, uint64_t max_used, struct hl_extents **out)
 {
     if (max_used >= NONE - 2 * HL_EXTENTS_REGIONS)
-        return hl_fail(HL_EINVAL, "pool index: too many slots");
+        return hl_fail(HL_EINVAL, "the pool index has too many slots");
     struct hl_extents *x = calloc(1, sizeof(*x));
     size_t max = (size_t)max_used + 1 + HL_EXTENTS_REGIONS;
     struct node *nodes = calloc(max, sizeof(*nodes));

@@ -83,7 +83,7 @@ static hl_status await_command(const struct hl_command *c, pid_t pid, int out, i
         if (ended && hl_now_ns() >= deadline)
             return HL_OK;
         if (!ended && hl_now_ns() >= deadline)
-            return hl_fail(HL_ETIMEDOUT, "%s gives no answer within %d ms", c->argv[0],
+            return hl_fail(HL_ETIMEDOUT, "%s did not answer within %d ms", c->argv[0],
                            c->timeout_ms);
         if (!ended && c->go_on != NULL && !c->go_on(c->arg, &r->out, &r->err))
             return hl_fail(HL_ECANCELED, "%s was interrupted", c->argv[0]);

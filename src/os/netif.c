@@ -150,7 +150,7 @@ hl_status hl_netif_find(const char *want, struct hl_netif *out)
                        "name of an interface",
                        want);
     if (getifaddrs(&all) != 0)
-        return hl_fail(HL_EIO, "list of the network interfaces: %m");
+        return hl_fail(HL_EIO, "list the network interfaces: %m");
     bool found = find_netif(all, want, &bits, is_net, AF_INET, out) ||
                  find_netif(all, want, &bits, is_net, AF_INET6, out);
     hl_status st = HL_OK;

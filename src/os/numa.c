@@ -80,7 +80,7 @@ hl_status hl_numa_bind(void *ptr, uint64_t len, int node)
 {
     unsigned long mask[NODES_MAX / WORD_BITS] = {0};
     if (node < 0 || node >= NODES_MAX)
-        return hl_fail(HL_EINVAL, "NUMA node %d does not exist", node);
+        return hl_fail(HL_EINVAL, "this machine has no NUMA node %d", node);
     mask[(unsigned)node / WORD_BITS] |= 1UL << ((unsigned)node % WORD_BITS);
     /* Bound strictly, because a node full of file caches frees memory only for a strict policy. If
      * the node can't hold all of it, the policy is not strict, so that no process is killed for

@@ -37,7 +37,7 @@ static hl_status identify_process(pid_t pid, struct hl_process *out, char *state
     for (int field = 2; p != NULL && field < 22; field++)
         p = strchr(p + 1, ' ');
     if (p == NULL)
-        return hl_fail(HL_EIO, "%s can't be understood", path);
+        return hl_fail(HL_EIO, "%s can't be parsed", path);
     out->pid = pid;
     out->start = strtoull(p + 1, NULL, 10);
     if (state != NULL)

@@ -123,7 +123,7 @@ hl_status hl_socket_check_peer(int fd)
     struct ucred who;
     socklen_t len = sizeof(who);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0)
-        return hl_fail(HL_EPERM, "who is at the other end of a socket: %m");
+        return hl_fail(HL_EPERM, "identify the peer of a socket: %m");
     if (who.uid == geteuid() || who.uid == 0)
         return HL_OK;
     return hl_fail(HL_EPERM, "process %d belongs to user %u, not to root or user %u, who owns this",
@@ -171,7 +171,7 @@ hl_status hl_socket_connect(const char *path, int timeout_ms, int *out)
         if (errno == EINTR && (!blocks || set_patience(fd, deadline)))
             continue;
         if (errno == EAGAIN || errno == EINTR)
-            return hl_fail(HL_ETIMEDOUT, "connect to %s: its queue of clients stays full", path);
+            return hl_fail(HL_ETIMEDOUT, "connect to %s: its queue of clients is full", path);
         return fail_errno("connect to", path, errno);
     }
     if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0 ||
@@ -212,7 +212,7 @@ hl_status hl_socket_send(int fd, const void *msg, size_t len, int pass, int time
         if (errno == EINTR)
             continue;
         if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
-            return hl_fail(HL_EUNAVAIL, "send on a socket: the peer is gone");
+            return hl_fail(HL_EUNAVAIL, "send on a socket: the peer has closed the connection");
         if (errno != EAGAIN)
             return hl_fail(hl_status_of_errno(errno), "send on a socket: %m");
         HL_TRY(wait_for(fd, POLLOUT, deadline));

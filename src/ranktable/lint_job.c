@@ -67,7 +67,7 @@ static void lint_other_resources(struct judging *j, const char *place, const jso
     const json_t *amount;
     json_object_foreach ((json_t *)limits, name, amount)
         if (strncmp(name, prefix, strlen(prefix)) == 0 && strcmp(name, j->resource) != 0)
-            lint_say(j->l, place, "a container asks for %.64s; this chip's resource is %s", name,
+            lint_say(j->l, place, "a container requests %.64s; this chip's resource is %s", name,
                      j->resource);
 }
 

@@ -100,7 +100,7 @@ static void lint_pods(struct table *t, const json_t *doc)
     size_t i;
     if (json_object_get(doc, "super_pod_list") == NULL)
         lint_say(t->l, "",
-                 "super_pod_list is missing: HCCL takes each server for itself then, which is "
+                 "super_pod_list is missing: HCCL then treats each server separately, which is "
                  "version 1.0");
     else if ((list = lint_list(t->l, "", doc, "super_pod_list")) != NULL) {
         json_array_foreach (list, i, pod)

@@ -100,7 +100,7 @@ static hl_status add_container(const struct hl_plan *plan, const struct hl_plan_
     struct hl_ranktable_instance x = {0};
     const struct hl_cluster_node *n = hl_cluster_find(cluster, c->node);
     if (n == NULL)
-        return hl_fail(HL_ENOENT, "rank table: node '%s' of container %d is not known", c->node,
+        return hl_fail(HL_ENOENT, "rank table: node '%s' of container %d is unknown", c->node,
                        c->index);
     snprintf(x.name, sizeof(x.name), "%.200s.%d", prefix, c->index);
     hl_status st = make_instance(plan, c, n, by_gpu, &x);

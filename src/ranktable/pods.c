@@ -148,7 +148,7 @@ static hl_status group_of(const struct judging *j, const struct hl_ranktable_pod
             *out = (uint32_t)g;
             return HL_OK;
         }
-    return hl_fail(HL_EINVAL, "%.253s: the job has no task '%.63s' (volcano.sh/task-spec)",
+    return hl_fail(HL_EINVAL, "%.253s: its job has no task '%.63s' (volcano.sh/task-spec)",
                    pod->instance.name, pod->task != NULL ? pod->task : "");
 }
 
@@ -295,8 +295,8 @@ static hl_status make_text(struct judging *j)
     hl_status st = hl_ranktable_document(&j->table, j->rules->format, &text);
     if (st == HL_OK && text.len > HL_RANKTABLE_BYTES_MAX)
         st = hl_fail(HL_EINVAL,
-                     "the table has %zu bytes, more than a ConfigMap takes (%d); use fewer devices "
-                     "or another format",
+                     "the table has %zu bytes, more than a ConfigMap can hold (%d); use fewer "
+                     "devices or another format",
                      text.len, HL_RANKTABLE_BYTES_MAX);
     if (st == HL_OK)
         j->out->text = hl_buf_take(&text);

@@ -172,7 +172,7 @@ static void set_held(struct lease *l, bool held)
 {
     if (atomic_exchange(&l->held, held) == held)
         return;
-    hl_info("lease %s/%s is %s", l->opts.ns, l->opts.name, held ? "ours" : "not ours any more");
+    hl_info("lease %s/%s is %s", l->opts.ns, l->opts.name, held ? "ours" : "no longer ours");
     atomic_fetch_add(&l->refs, 1);
     hl_loop_post(l->opts.loop, tell_change, l);
 }
@@ -219,7 +219,7 @@ hl_status lease_start(const struct lease_opts *opts, struct lease **out)
              "/apis/coordination.k8s.io/v1/namespaces/%.300s/leases/%.300s", opts->ns, opts->name);
     if (pthread_create(&l->thread, NULL, lease_main, l) != 0) {
         unref_lease(l);
-        return hl_fail(HL_ENOMEM, "no thread for a lease");
+        return hl_fail(HL_ENOMEM, "can't start the thread of a lease");
     }
     *out = l;
     return HL_OK;
@@ -243,7 +243,7 @@ void lease_stop(struct lease *l)
     if (atomic_load(&l->held) && call_server(l, "GET", NULL, &old) == HL_OK &&
         strcmp(hl_json_str(json_object_get(old, "spec"), "holderIdentity", ""), l->identity) == 0 &&
         write_lease(l, old, "") != HL_OK)
-        hl_debug("lease not set free: %s", hl_error_text());
+        hl_debug("lease not released: %s", hl_error_text());
     json_decref(old);
     unref_lease(l);
 }

@@ -255,7 +255,7 @@ static void gauge_feeds(struct hl_ranktabled *d, struct hl_buf *out)
     } rows[] = {
         {"lists_total", "Complete lists of a kind of object.",
          offsetof(struct hl_kube_watcher_info, lists)},
-        {"events_total", "Objects of a kind that watches have brought.",
+        {"events_total", "Objects of a kind that watches have delivered.",
          offsetof(struct hl_kube_watcher_info, events)},
         {"watch_failures_total", "Lists and watches that failed.",
          offsetof(struct hl_kube_watcher_info, failures)},

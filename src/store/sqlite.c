@@ -79,7 +79,7 @@ static const char *failure_advice(hl_status st)
     case HL_EBUSY:
         return "; another process holds it locked";
     case HL_ECORRUPT:
-        return "; restore it from a copy, or move it away to begin anew";
+        return "; restore it from a backup, or move it away to start with an empty one";
     case HL_ENOSPC:
         return "; make room on its disk";
     case HL_EPERM:
@@ -164,8 +164,8 @@ static hl_status check_schema(struct lite *l, int64_t *version)
                        l->path, (long long)*version, SCHEMA_VERSION);
     if ((*version == 0) != (tables == 0))
         return hl_fail(HL_EINVAL,
-                       "the database %s belongs to something else: it has %lld tables and schema "
-                       "%lld; give another file",
+                       "the database %s is not from Helios: it has %lld tables and schema %lld; "
+                       "give another file",
                        l->path, (long long)tables, (long long)*version);
     return HL_OK;
 }

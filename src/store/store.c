@@ -43,7 +43,7 @@ void hl_store_close(struct hl_store *store)
 static hl_status check_idle(const struct hl_store *store)
 {
     if (store->scanning)
-        return hl_fail(HL_EBUSY, "the store was used from inside of a scan's callback");
+        return hl_fail(HL_EBUSY, "the store was used inside a scan's callback");
     return HL_OK;
 }
 

@@ -54,7 +54,7 @@ void hl_kubelet_spreads(const struct hl_kubelet *k, bool several, char *out, siz
                  "its kubelet keeps no pod on one NUMA node (topologyManagerPolicy: none)");
     else if (several && k->scope[0] != '\0' && strcmp(k->scope, "pod") != 0)
         snprintf(out, cap,
-                 "its kubelet keeps each container of a pod on a NUMA node for itself "
-                 "(topologyManagerScope: %.20s, not pod)",
+                 "its kubelet places each container of a pod separately (topologyManagerScope: "
+                 "%.20s, not pod)",
                  k->scope);
 }

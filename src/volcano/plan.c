@@ -166,7 +166,7 @@ hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int atte
                        job->name, world, HL_VOLCANO_RANKS_MAX);
     if (job->gpus_per_rank > 0 && gpus == 0)
         return hl_fail(HL_EINVAL,
-                       "job '%s' asks for GPUs: start helios-controller with --kube-device, such "
+                       "job '%s' requests GPUs: start helios-controller with --kube-device, such "
                        "as nvidia.com/gpu",
                        job->name);
     if (gpus > 0 && job->ranks_per_slot > gpus)

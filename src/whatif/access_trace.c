@@ -162,7 +162,7 @@ static int64_t last_ns(const struct hl_access_trace *t)
 static hl_status check_row(const struct hl_access_trace *t, const struct hl_trace_access *a)
 {
     if (a->at_ns < last_ns(t))
-        return hl_fail(HL_EINVAL, "the time goes back: sort the rows by t_seconds");
+        return hl_fail(HL_EINVAL, "the time goes backwards: sort the rows by t_seconds");
     return HL_OK;
 }
 
@@ -172,8 +172,8 @@ static hl_status check_size(const struct hl_access_trace *t, uint32_t shard,
     if (t->sizes[shard] == a->size_bytes)
         return HL_OK;
     return hl_fail(HL_EINVAL,
-                   "shard '%s' has %" PRIu64 " bytes and had %" PRIu64
-                   ": a shard keeps its size; give other bytes another name",
+                   "shard '%s' has %" PRIu64 " bytes but had %" PRIu64
+                   " before: a shard keeps its size; give other bytes another name",
                    a->shard, a->size_bytes, t->sizes[shard]);
 }
 
@@ -460,5 +460,5 @@ hl_status hl_access_reader_end(struct hl_access_reader *r)
         r->line++;
     }
     return r->trace->count > 0 ? HL_OK
-                               : hl_fail(HL_EINVAL, "the trace has no access after its header");
+                               : hl_fail(HL_EINVAL, "the trace has no accesses after its header");
 }

@@ -33,15 +33,19 @@ static hl_status check_world(const struct hl_whatif_world *w)
     static const char *const paths[HL_MOVE_PATHS] = {"inside", "migration", "backbone", "archive"};
     for (unsigned i = 0; i < HL_MOVE_PATHS; i++)
         if (!(w->rates[i] >= 1) || isinf(w->rates[i]))
-            return hl_fail(HL_EINVAL, "the rate of path %s is %g bytes per second: at least 1",
+            return hl_fail(HL_EINVAL,
+                           "the rate of path %s is %g bytes per second: it must be at least 1",
                            paths[i], w->rates[i]);
     if (w->pass_ms < 1)
-        return hl_fail(HL_EINVAL, "a pass every %lld ms: at least 1", (long long)w->pass_ms);
+        return hl_fail(HL_EINVAL, "a pass every %lld ms: it must be at least 1",
+                       (long long)w->pass_ms);
     const double shares[] = {w->keep_pct, w->keep_l1_pct};
     for (unsigned i = 0; i < HL_ARRAY_LEN(shares); i++)
         if (!(shares[i] >= 0 && shares[i] <= 100))
-            return hl_fail(HL_EINVAL, "%g %% of a node's memory for what reads leave: 0 to 100",
-                           shares[i]);
+            return hl_fail(
+                HL_EINVAL,
+                "%g %% of a node's memory for copies that reads leave: it must be 0 to 100",
+                shares[i]);
     return hl_placement_params_check(&w->params);
 }
 
@@ -76,6 +80,6 @@ hl_status hl_whatif_run(const struct hl_access_trace *trace, const struct hl_wha
 {
     HL_TRY(check_world(world));
     if (trace->count == 0)
-        return hl_fail(HL_EINVAL, "the trace has no access");
+        return hl_fail(HL_EINVAL, "the trace has no accesses");
     return run_checked(trace, world, policy, out);
 }

@@ -104,7 +104,7 @@ class Adapters(PublishedCase):
         names = (*LINEAR, "w1", "w2", "w3", "gate")
         self.check_adapter(bases, adapted(shapes, names), experts=True)
         self.refused(bases[0], {n: s for n, s in adapted(shapes, names).items() if "experts.3.w1" not in n or "layers.1" not in n},
-                     "'model.layers.1.block_sparse_moe.experts.3.w1.weight'", "adapted alike", "merge_and_unload")
+                     "'model.layers.1.block_sparse_moe.experts.3.w1.weight'", "adapted in the same way", "merge_and_unload")
 
     def test_under_the_names_of_another_class_than_the_bases_files(self):
         layer = ATTENTION | GATED | FOUR_NORMS | QK_NORMS
@@ -126,7 +126,7 @@ class Adapters(PublishedCase):
         self.refused(base, lora | {UNDER + "score.weight": [2, H]}, "'base_model.model.score.weight' is not a LoRA tensor", "remove it")
         self.refused(base, lora, "'layer_replication'", merge, layer_replication=[[0, 1], [0, 2]])
         self.refused(base, lora, "'target_parameters'", merge, target_parameters=["mlp.experts.gate_up_proj"])
-        self.refused(base, {n: s for n, s in lora.items() if "q_proj.lora_A" not in n}, "no other half", "q_proj.lora_A.weight' is missing")
+        self.refused(base, {n: s for n, s in lora.items() if "q_proj.lora_A" not in n}, "lacks its other half", "q_proj.lora_A.weight' is missing")
 
 
 if __name__ == "__main__":

@@ -136,10 +136,10 @@ class Claim(unittest.TestCase):
             log, begun, _ = self.restart_controller(c, restore)
             self.wait_sweeps(log, begun)
             self.assertEqual((self.files(), self.trash(), self.in_pool(c)), (files, [], pooled))
-            self.assert_refused(c, "has heard of revision")
+            self.assert_refused(c, "knows revision")
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["old"])
             self.stream(c, "old")  # what it knows is served
-            self.assertIn("has heard of revision", c.refuse("model", "rm", "old"))
+            self.assertIn("knows revision", c.refuse("model", "rm", "old"))
 
     def test_an_old_copy_is_known_by_the_archive_alone(self):
         with cluster(env=self.env) as c:
@@ -158,7 +158,7 @@ class Claim(unittest.TestCase):
             log, begun, _ = self.restart_controller(c, restore)
             self.wait_sweeps(log, begun)
             self.assertEqual((self.files(), self.trash()), (files, []))
-            self.assert_refused(c, "the archive has heard of revision")
+            self.assert_refused(c, "the archive knows revision")
 
     def forget_owner(self, c):
         """Pool and archive as a release without claims has left them."""

@@ -128,7 +128,7 @@ class Diff(unittest.TestCase):
         found = self.found("m@1", other, "--tensor", "*.q_proj.weight", code=1)
         self.assertEqual([i["name"] for i in found["items"]], [f"model.layers.{i}.self_attn.q_proj.weight" for i in range(4)])
         self.assertEqual(found["tensors"], 4)
-        self.assertIn("is called like 'nothing'", self.c.refuse("model", "diff", "m@1", other, "--tensor", "nothing", code=2))
+        self.assertIn("has a name that matches 'nothing'", self.c.refuse("model", "diff", "m@1", other, "--tensor", "nothing", code=2))
 
     def test_optimizer_state_is_compared_on_demand(self):
         def change(rank, state, optim):
@@ -170,7 +170,7 @@ class Diff(unittest.TestCase):
                          [("pp0/tp1/layer-0000: decoder.layers.0.a", 1)])
         self.assertIn("no Hugging Face config", found["byPlace"])
         self.assertTrue(self.found("mine@2", "mine@2")["equal"])
-        self.assertIn("compare versions of one split", self.c.refuse("model", "diff", "mine", "m@1", code=2))
+        self.assertIn("compare versions with the same split", self.c.refuse("model", "diff", "mine", "m@1", code=2))
 
     def test_what_is_not_there_has_no_result(self):
         self.assertIn("does not exist", self.c.refuse("model", "diff", "m", "nobody", code=2))

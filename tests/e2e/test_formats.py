@@ -234,7 +234,7 @@ class Adapters(Models):
     def test_an_adapter_has_the_sizes_of_its_base(self):
         source, base = self.peft(adapter("lora")), self.base()
         text = self.c.refuse("model", "import", source, "--name", "sized", "--base", base, "--tp", 2)
-        self.assertIn("an adapter is stored as its base", text)
+        self.assertIn("an adapter has the layout of its base", text)
 
     def test_an_adapter_is_no_checkpoint_of_megatron(self):
         name = self.load(self.peft(adapter("lora")), "--base", self.base())

@@ -323,7 +323,7 @@ class Models(Code):
         with hybridps.manage(model, optimizer, **{**TIGHT, "device": "emu:1MiB"}, gradients="reuse"):
             x = data(1)[0][0].bfloat16().requires_grad_()
             torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
-            with self.assertRaisesRegex(hybridps.HybridPSError, "weight.data is asked for between.*create_graph"):
+            with self.assertRaisesRegex(hybridps.HybridPSError, "weight.data is requested between.*create_graph"):
                 model[0].weight.data.zero_()
         model = layers()
         with hybridps.manage(model, **{**TIGHT, "device": "emu:56KiB"}) as client:

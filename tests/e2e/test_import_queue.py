@@ -73,7 +73,7 @@ class Queue(unittest.TestCase):
             done = self.c.run("model", "import", self.source, "--name", "late", "--wait", "300ms")
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("waiting for m0 and ", done.stderr)
-            self.assertIn("has not begun in 300 ms, for 'm0' and ", done.stderr)
+            self.assertIn("has not begun in 300 ms, because 'm0' and ", done.stderr)
             self.c.json("model", "cancel", "gone")
             self.assertIn("cancelled", gone.communicate(timeout=self.c.limit)[1])
         for import_ in (*first, *others):
@@ -82,7 +82,7 @@ class Queue(unittest.TestCase):
             self.assertEqual("waiting for " in said, import_ in others, said)
         self.assertEqual(self.states(), {f"m{i}": "ready" for i in range(AT_A_TIME + 2)})
         log = (self.c.state / "log" / "controllerd.log").read_text()
-        self.assertEqual(re.findall(r"import has its turn name=(\S+)", log), ["m4", "m5"])
+        self.assertEqual(re.findall(r"import leaves the queue name=(\S+)", log), ["m4", "m5"])
 
     def strike_twice(self, program):
         """A second Ctrl-C once the first was taken, while nothing answers."""

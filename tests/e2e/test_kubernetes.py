@@ -144,8 +144,8 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
         wait_for("the warning", lambda: "nodes" in c.json("info")["kubernetesWarning"])
         info = c.json("info")
         self.assertEqual(info["kubernetesState"], "ready")
-        self.assertRegex(info["kubernetesWarning"], 'dead nodes are not seen: .*cannot list resource "nodes"')
-        self.assertIn("ready, but dead nodes are not seen", c.run("info").stdout)
+        self.assertRegex(info["kubernetesWarning"], r"dead nodes can't be detected: .*cannot list resource \"nodes\"")
+        self.assertIn("ready, but dead nodes can't be detected", c.run("info").stdout)
 
     def test_a_topology_that_this_volcano_does_not_know_is_no_silent_wish(self):
         self.server.is_old = True

@@ -67,7 +67,7 @@ class ModelCommands(ModelCase):
                          made["shards"])
         self.assertEqual(len(self.c.json("model", "show", "moe")["versions"][0]["cuts"]), len(cuts))
         self.assertIn("ep 3 does not divide the 4 experts", self.c.refuse("model", "reshard", "moe", "--ep-size", 3))
-        self.assertIn("say the layout", self.c.refuse("model", "reshard", "moe", code=2))
+        self.assertIn("give the layout", self.c.refuse("model", "reshard", "moe", code=2))
 
     def test_what_takes_long_draws_its_progress_on_a_terminal_and_json_stays_clean(self):
         self.c.json("model", "import", self.c.dir / "mixtral", "--name", "twin", "--tp", 2)

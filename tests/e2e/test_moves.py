@@ -150,7 +150,7 @@ class Moves(unittest.TestCase):
         world.daemons["node-0"].start()
         wait_for("the shard to be gone", lambda: calls("getShard", id=shard)["shard"].get("gone"))
         for client, view in views:
-            with self.assertRaisesRegex(Exception, "is lost: no pool, archive or node"):
+            with self.assertRaisesRegex(Exception, "is lost: none of the pools, archives and nodes"):
                 client.map(view).buffer()
 
 

@@ -141,7 +141,7 @@ class NewModel(ModelCase):
             self.assertEqual(checkpoints.read(out / "model.safetensors")[1], data)
             again = [r.save_state_dict(s, 2, model=new, config=config) for r, s in zip(gang, states)]
             self.assertTrue(again[-1].visible)
-        with self.assertRaisesRegex(errors.Conflict, "has another config"):
+        with self.assertRaisesRegex(errors.Conflict, "differs from the given one"):
             gang[0].save_state_dict(states[0], 3, model=new, config=config | {"vocab_size": 60})
         for change, error, text in (({"intermediate_size": 64}, errors.InvalidArgument, "mlp.linear_fc"),
                                     ({"vocab_size": 9000}, errors.InvalidArgument, "can't be padded"),

@@ -348,7 +348,7 @@ class Pieces(ModelCase):
             saved = rank.save_state_dict(state, 3, strict=False, optim={FC2: Piece(
                 torch.zeros(3), state[FC2.removeprefix("exp_avg.")].shape, 1)})
         reader = self.session()
-        with self.assertRaisesRegex(errors.Unsupported, "pieces that cover it"):
+        with self.assertRaisesRegex(errors.Unsupported, "pieces that cover them"):
             reader.load_state_dict("loose", saved.version, tp_size=1, kind="optim")
         with self.assertRaisesRegex(errors.Corrupt, r"elements \[0, 1\) of 'exp_avg.*no piece"):
             reader.load_state_dict("loose", saved.version, kind="optim")

@@ -124,7 +124,7 @@ class Place(unittest.TestCase):
         self.assertEqual(set(plan["defrag"]["nodes"]), {"node-0", "node-1"})
         shown = c.run("plan", c.dir / "plan.yaml", "--defrag")
         self.assertEqual(shown.returncode, 1)
-        self.assertIn("it fits on node-0, node-1 once these have begun again elsewhere", shown.stdout)
+        self.assertIn("it fits on node-0, node-1 once these have restarted elsewhere", shown.stdout)
         for tensor, said in ((1, "it fits as it is: no gang has to move"), (8, "moving frees no slots")):
             (c.dir / "other.yaml").write_text(JOB % (tensor, 1, c.dir / "stop", ""))
             self.assertIn(said, c.run("plan", c.dir / "other.yaml", "--defrag").stdout)

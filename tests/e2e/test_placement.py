@@ -239,7 +239,7 @@ class Placement(StoreCase):
             self.c.json(kind, "unpin", name)
             self.assertFalse(self.placement(shard)["pinned"])
         self.c.json("node", "drain", "node-0")
-        self.assertIn("node-0 takes nothing new: it is drained", self.c.refuse("shard", "move", shard["id"], *there))
+        self.assertIn("node-0 takes no new containers or shards: it is drained", self.c.refuse("shard", "move", shard["id"], *there))
         self.c.json("node", "undrain", "node-0")
         self.c.json("shard", "move", shard["id"], *there)
         self.assertIn(("L2", "node-0"), self.copies(shard))
@@ -256,8 +256,8 @@ class Placement(StoreCase):
         move = wait_for("the switch", lambda: [m for m in self.c.json("shard", "moves")["items"] if m["phase"] == "cleaning"])[0]
         self.assertEqual((move["shard"], move["fromNode"], move["node"], move["reason"]), (shard["id"], "node-0", "node-1", "ordered"))
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # the old one is there, and not offered
-        self.assertIn("moves already", self.c.refuse("shard", "move", shard["id"], "--tier", "l3"))
-        self.assertIn("moves; wait", self.c.refuse("shard", "drop", shard["id"], "--from", "l3"))  # each would count on the other
+        self.assertIn("is already being moved", self.c.refuse("shard", "move", shard["id"], "--tier", "l3"))
+        self.assertIn("is being moved; wait", self.c.refuse("shard", "drop", shard["id"], "--from", "l3"))  # each would count on the other
         self.conf("placement.grace=0")  # of the way back
         self.c.json("shard", "moves", "--cancel", shard["id"])
         mover.join()
@@ -284,7 +284,7 @@ class Placement(StoreCase):
         version = rank.version_open("m", "", 0, 7, 0, 2, _abi.LAYOUT_UNCHECKED)
         rank.version_commit("m", version, 0, None)
         wait_for("the rest", lambda: self.c.json("shard", "moves")["rest"] == "a save commits")
-        self.assertIn("moves of the policy rest: a save commits", self.c.run("shard", "moves").stdout)
+        self.assertIn("moves of the policy are paused: a save commits", self.c.run("shard", "moves").stdout)
         self.read("node-1", 30)
         time.sleep(1)  # ten more passes
         self.assertEqual(self.c.json("shard", "moves")["items"], [])
@@ -374,7 +374,7 @@ class Placement(StoreCase):
         self.assertGreater(moved, MOVES // 4)
         for d in done:
             if d.returncode != 0:
-                self.assertRegex(d.stderr, "is there already|moves already|being dropped|no room|is full|fit", d.stderr)
+                self.assertRegex(d.stderr, "is already there|is already being moved|being dropped|no room|is full|fit", d.stderr)
         self.verify_whole()
 
     def test_kills_in_the_middle_of_moves_lose_nothing_and_leave_nothing(self):

@@ -122,7 +122,7 @@ class Arguments(unittest.TestCase):
                 (lambda: Rank.from_environment({"RANK": 0}), "RANK=0 must be a text"),
                 (lambda: safetensors.pack_header([("a", ["F32"], (1,))]), r"'a': safetensors has no dtype \['F32'\]"),
                 (lambda: safetensors.pack_header([("a", "F32", (-1,))]), r"'a': size in shape=-1 must be"),
-                (lambda: safetensors.pack_header([("__metadata__", "F32", (1,))]), "no tensor can be called '__metadata__'"),
+                (lambda: safetensors.pack_header([("__metadata__", "F32", (1,))]), "no tensor can be named '__metadata__'"),
                 (lambda: safetensors.write(io.BytesIO(), [("a", "U8", (1,), "x")]), r"'a': data='x' must be bytes-like")):
             with self.subTest(said), self.assertRaisesRegex(errors.InvalidArgument, said):
                 call()

@@ -214,7 +214,7 @@ class Quantized(PublishedCase):
         name = self.c.take(home, "--unsliced")
         self.same_out(name, tensors, {"model_type": "llama"})
         text = self.c.refuse("model", "import", home, "--name", "sliced", "--unsliced", "--tp", 2)
-        self.assertIn("'tp' has no meaning", text)
+        self.assertIn("'tp' does not apply", text)
         (home / "adapter_config.json").write_text('{"peft_type": "LORA"}')
         self.assertIn("leave --unsliced out", self.c.refuse("model", "import", home, "--name", "adapter", "--unsliced"))
 

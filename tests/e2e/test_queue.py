@@ -161,14 +161,14 @@ onFailure: {{"9": fail}}
             r.get("progress", {}).get("steps", 0) > 0 for k in c.job(save)["containers"] for r in k["ranks"]))
         (c.dir / "save").touch()
         for job, kind, said in ((save, "save", "exited with code 1 while it saved a version"),
-                                (stall, "stall", "was ended, for it hung or was slow")):
+                                (stall, "stall", "was ended because it hung or was slow")):
             done = c.wait_job(job, "failed")
             self.assertEqual((done["lastFailure"], done["attempt"], done["failures"][0]["kind"]), (kind, 1, kind))
             self.assertIn(f"onFailure ends the job after {kind}", done["reason"])
             self.assertIn(said, c.run("describe", job).stdout)
         wait_for("the recovery", lambda: "recovered" in self.kinds(lost))
         merged = [e["text"] for e in c.job(lost)["events"] if e["kind"] == "recovery-merged"]
-        self.assertRegex(merged[0], r"^rank 0 was lost again before a step of it was told, \d time")
+        self.assertRegex(merged[0], r"^rank 0 was lost again before it reported a step, \d time")
         self.assertRegex(c.run("metrics", "controller").stdout, r"(?m)^helios_recoveries_merged_total [1-9]")
 
     def places(self, job):

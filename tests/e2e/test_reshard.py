@@ -270,7 +270,7 @@ class Reshard(ModelCase):
                                 world_size=2, global_rank=dp)
             state = rank.load_state_dict()
             rank.save_state_dict(state, 3, optim={f"exp_avg.{n}": t[:1].clone() for n, t in state.items()})
-        with self.assertRaisesRegex(errors.Unsupported, "data-parallel ranks share"):
+        with self.assertRaisesRegex(errors.Unsupported, "data-parallel ranks hold shares"):
             self.session().load_state_dict("shared", tp_size=2, kind="optim")
         self.assertTrue(self.session().load_state_dict("shared", tp_size=2, kind="model"))
         cut, = self.c.json("model", "show", "shared")["versions"][0]["cuts"]
@@ -306,7 +306,7 @@ class Reshard(ModelCase):
 
     def test_a_tensor_that_two_shares_hold_is_left_out_and_said(self):
         self.shared_out("twice", lambda dp, i: i == 3 or i % 2 == dp)
-        with self.assertRaisesRegex(errors.Unsupported, "data-parallel ranks share"):
+        with self.assertRaisesRegex(errors.Unsupported, "data-parallel ranks hold shares"):
             self.session().load_state_dict("twice", tp_size=1, kind="optim")
 
     def test_cuts_survive_a_restart_of_the_controller(self):
@@ -350,7 +350,7 @@ class Room(unittest.TestCase):
             cluster.json(*add, name)
         cluster.json("model", "rm", "third")
         said = cluster.refuse("model", "reshard", "first", "--tp-size", 2)
-        self.assertRegex(said, r"'first' needs .* are free in the pool and \d.* rest \(l3.quarantine\)")
+        self.assertRegex(said, r"'first' needs .* are free in the pool and \d.* are in quarantine \(l3.quarantine\)")
 
     def test_a_reader_whose_shards_went_after_it_listed_them_gets_them_from_a_new_cut(self):
         cluster, add = self.start()

@@ -275,7 +275,7 @@ class Health(unittest.TestCase):
         self.site(f"until [ -e {end} ]; do sleep 0.05; done")
         self.c.kill("node-0")
         with self.c.start(*self.c.up_args) as up:
-            node = wait_for("the test", lambda: (n := self.node()) and n["reason"] == "health: its first test goes on" and n)
+            node = wait_for("the test", lambda: (n := self.node()) and n["reason"] == "health: its first test is still running" and n)
             self.assertEqual((node["state"], node["node"]["health"]["state"]), ("ready", "testing"))
             name = self.c.submit(job("true", "early"))
             self.c.wait_job(name, "pending")

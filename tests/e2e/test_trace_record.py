@@ -175,7 +175,7 @@ class TraceRecord(unittest.TestCase):
         self.c.up()
         _, err = recording.communicate(timeout=90)
         self.assertEqual(recording.returncode, 1)
-        self.assertIn("this recording of accesses is over", err)
+        self.assertIn("this recording of accesses has ended", err)
         self.assertIn(f"{out} has what came before", err)
         self.assertEqual(self.counts(self.rows(out.read_text())),
                          {("node-0", i, s["sizeBytes"], "read"): 1 for i, s in self.shards.items()})

@@ -238,7 +238,7 @@ class Validate(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         row = json.loads(done.stdout)["rows"][0]
         self.assertEqual(row["result"], "not enough time", row)
-        self.assertRegex(row["missing"], r"rest for 3600 s; --time 36\d\ds is enough")
+        self.assertRegex(row["missing"], r"in place for 3600 s; --time 36\d\ds is enough")
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ class Verify(unittest.TestCase):
         self.assertEqual((found["copies"], found["archived"]), (found["shards"], len(shards)))
         pool = set(poolfile.sealed(pathlib.Path(self.c.info["pool"])))
         self.assertEqual(pool & {s["id"] for s in shards}, set())
-        self.assertIn(f"archived    {len(shards)} of them in no pool", self.c.run("model", "verify", name).stdout)
+        self.assertIn(f"archived    {len(shards)} of them only in the archive", self.c.run("model", "verify", name).stdout)
 
 
 if __name__ == "__main__":

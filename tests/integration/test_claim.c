@@ -71,7 +71,7 @@ static void import_m(void)
 TEST_IN(setup, teardown, what_is_refused_is_left_alone_until_it_is_not)
 {
     static const char *const states[][2] = {{"other", "belongs to cluster 0123456789abcdef"},
-                                            {"newer", "has heard of revision 1000"}};
+                                            {"newer", "knows revision 1000"}};
     import_m();
     for (size_t i = 0; i < HL_ARRAY_LEN(states); i++) {
         w.claim_state = states[i][0];

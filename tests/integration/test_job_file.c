@@ -63,7 +63,7 @@ TEST(mistakes_are_told_with_line_and_column)
          " tensor_parallel_size: 2000}\n",
          "job.yaml:3:14: parallelism: 2000 × 2000 × 1 ranks are more than 1000000"},
         {"jobName: x\njobName: y\n",
-         "job.yaml:2:1: the key 'jobName' is there twice, first in line 1"},
+         "job.yaml:2:1: the key 'jobName' appears twice, first in line 1"},
         {"", "job.yaml:1:1: a job is written as KEY: VALUE lines"},
     };
 

@@ -206,7 +206,7 @@ TEST(a_full_pool_and_none_at_all_are_said_and_what_is_there_stays)
     assert_int_equal(client_open(&c, w.socket_path), 0);
     assert_int_equal(client_fill(&c, 0, 3), 0);
     assert_int_equal(client_fill(&c, 3, 4), HL_ENOSPC);
-    assert_non_null(strstr(hl_error_text(), "could not be put to L3: pool"));
+    assert_non_null(strstr(hl_error_text(), "could not be moved to L3: pool"));
     assert_non_null(strstr(hl_error_text(), "make the pool larger"));
     assert_int_equal(stats(&c).spilled, BYTES);
     hybridps_close(c.h);

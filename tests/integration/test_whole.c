@@ -141,7 +141,7 @@ TEST_IN(model_setup, teardown, a_shard_of_another_size_keeps_the_version_invisib
     assert_false(commit_part(v, 0, ID_A));
     w.look_size = 49;
     assert_int_equal(call("commitPart", part(v, 1, ID_B), NULL), HL_EINVAL);
-    assert_said("49 bytes in the pool, but 50 stated");
+    assert_said("49 bytes in the pool, but 50 were stated");
 }
 
 TEST_IN(model_setup, teardown, a_shard_of_another_checksum_keeps_the_version_invisible)
@@ -151,7 +151,7 @@ TEST_IN(model_setup, teardown, a_shard_of_another_checksum_keeps_the_version_inv
     assert_false(commit_part(v, 0, ID_A));
     w.look_crc = 2;
     assert_int_equal(call("commitPart", part(v, 1, ID_B), NULL), HL_EINVAL);
-    assert_said("CRC-32 00000002 in the pool, but 00000001 stated");
+    assert_said("CRC-32 00000002 in the pool, but 00000001 was stated");
 }
 
 /* libhelios says it again while the status is this one. */
@@ -448,7 +448,7 @@ TEST_IN(model_setup, teardown, shard_records_of_another_place_cost_their_version
     assert_damaged("version/m/0000000002");
     assert_int_equal(newest(skipped, sizeof(skipped)), 1);
     assert_string_equal(
-        skipped, "version 2: the records of its shards are not those that were stored with it");
+        skipped, "version 2: the records of its shards differ from those that were stored with it");
     assert_int_equal(request(2, 0), HL_ECORRUPT); /* it would have another rank's part too */
     assert_nothing_freed();
 }

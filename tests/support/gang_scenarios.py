@@ -519,7 +519,7 @@ class Gangs(World):
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
         self.wait_gone()
         c.up()
-        self.assertIn("deleted while the Controller was away", c.wait_job(job, "cancelled")["reason"])
+        self.assertIn("deleted while the Controller was not running", c.wait_job(job, "cancelled")["reason"])
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
         self.wait_gone()
 
@@ -537,7 +537,7 @@ class Gangs(World):
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
         self.wait_gone()
         c.up()
-        self.assertIn("deleted while the Controller was away", c.wait_job(job, "cancelled")["reason"])
+        self.assertIn("deleted while the Controller was not running", c.wait_job(job, "cancelled")["reason"])
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
         self.wait_gone()
 

@@ -50,7 +50,7 @@ LOST = 75  # the status of a child whose device is lost
 REFUSALS = (  # what may be said instead of a result
     "needs .* of device memory at once", "written in place between forward and",
     "memory of .*two parameters in the same memory", "this step needs all state on the host at once",
-    "is asked for between a backward with create_graph", "has no exp_avg.*, but a step",
+    "is requested between a backward with create_graph", "has no exp_avg.*, but a step",
     "was used after its content had ended", "native Adam counts whole ones",
 )
 

@@ -25,8 +25,9 @@ struct device_args {
 #define AT(field) HL_OPTION_FIELD(struct device_args, field)
 
 static const struct hl_option device_rows[] = {
-    {"device", "--device", "cuda:0", "The CUDA device, as an Agent is given it.", HL_OPT_STRING, 0,
-     0, NULL, AT(device)},
+    {"device", "--device", "cuda:0",
+     "The CUDA device, in the form that --devices of an Agent takes.", HL_OPT_STRING, 0, 0, NULL,
+     AT(device)},
     {"size", "--size", "64KiB,1MiB,64MiB,256MiB", "Sizes of the copies, separated by commas.",
      HL_OPT_STRING, 0, 0, NULL, AT(size)},
     {"driver", "--cuda-driver", "", "CUDA driver library; empty for libcuda.so.1.", HL_OPT_PATH, 0,
@@ -76,7 +77,8 @@ static hl_status setup_device_bench(struct device_bench *b, const struct device_
 {
     struct hl_device_options o = {.cuda_driver = a->driver};
     if (strncmp(a->device, "cuda", 4) != 0)
-        return hl_fail(HL_EINVAL, "--device %s: it is a CUDA device that is measured, as cuda:0",
+        return hl_fail(HL_EINVAL,
+                       "--device %s: only a CUDA device can be measured; give one such as cuda:0",
                        a->device);
     HL_TRY(hl_device_open(a->device, &o, &b->device));
     HL_TRY(hl_device_alloc(b->device, b->largest, HL_DEVICE_ANYWHERE, &b->block));

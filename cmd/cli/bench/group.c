@@ -28,8 +28,8 @@ static const struct hl_option rows[] = {
     {"ranks", "--ranks", "2", "Processes of the group.", HL_OPT_INT, 2, 64, NULL, AT(ranks)},
     {"rounds", "--rounds", "15", "Calls timed; ratios are of the best.", HL_OPT_INT, 1, 10000, NULL,
      AT(rounds)},
-    {"size", "--size", "4KiB,64KiB,1MiB,16MiB", "Bytes of the array, a list.", HL_OPT_STRING, 0, 0,
-     NULL, AT(size)},
+    {"size", "--size", "4KiB,64KiB,1MiB,16MiB", "Sizes of the array in bytes, separated by commas.",
+     HL_OPT_STRING, 0, 0, NULL, AT(size)},
 };
 
 static const char *const names[CALLS] = {"memcpy", "allreduce", "reduce_scatter", "alltoall"};

@@ -26,9 +26,9 @@ static const struct hl_option import_bench_rows[] = {
     {"gb", "--gb", "1", "Size of the checkpoint in 10^9 bytes.", HL_OPT_STRING, 0, 0, NULL, AT(gb)},
     {"tp", "--tp", "4", "Tensor-parallel size.", HL_OPT_INT, 1, 16, NULL, AT(tp)},
     {"pp", "--pp", "2", "Pipeline-parallel size.", HL_OPT_INT, 1, 64, NULL, AT(pp)},
-    {"rounds", "--rounds", "3", "How often it is imported.", HL_OPT_INT, 1, 100, NULL, AT(rounds)},
-    {"dir", "--dir", "/tmp", "Where the checkpoint is made and removed again.", HL_OPT_PATH, 0, 0,
-     NULL, AT(dir)},
+    {"rounds", "--rounds", "3", "Number of imports.", HL_OPT_INT, 1, 100, NULL, AT(rounds)},
+    {"dir", "--dir", "/tmp", "Directory for the checkpoint, which is removed afterwards.",
+     HL_OPT_PATH, 0, 0, NULL, AT(dir)},
 };
 
 struct import_bench {

@@ -114,8 +114,8 @@ hl_status bench_maco_link(struct bench_report *r, int rounds)
                  k < 2 ? "equal" : "half as long");
         if (st == HL_OK && (spread > SPREAD_MAX || c > SLOWER_MAX * CHUNK_NS))
             fprintf(stderr,
-                    "helios: %s: not measurable here: a chunk takes %.2f times what it takes at "
-                    "best, readings differ by %.0f %%\n",
+                    "helios: %s: cannot be measured here: a chunk takes %.2f times its best time, "
+                    "and readings differ by %.0f %%\n",
                     name, c / CHUNK_NS, 100 * spread);
         else if (st == HL_OK)
             bench_ratio(r, name,

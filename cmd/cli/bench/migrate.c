@@ -162,7 +162,7 @@ static hl_status measure_migrate(struct migrate_bench *b, struct size_run *run)
     memset(b->peer.memory, 0, run->size);
     HL_TRY(time_send(b, run, &run->cells[0]));
     if (memcmp(b->peer.memory, b->source, run->size) != 0)
-        return hl_fail(HL_ECORRUPT, "an object of %llu bytes arrived with other bytes",
+        return hl_fail(HL_ECORRUPT, "an object of %llu bytes arrived with different contents",
                        (unsigned long long)run->size);
     HL_TRY(one_round(b, run));
     run->raw.count = 0;

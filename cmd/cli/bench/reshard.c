@@ -50,10 +50,10 @@ struct reshard_bench_args {
 
 static const struct hl_option reshard_bench_rows[] = {
     {"gb", "--gb", "2", "Size of the model in 10^9 bytes.", HL_OPT_STRING, 0, 0, NULL, AT(gb)},
-    {"rounds", "--rounds", "3", "How often each layout is made.", HL_OPT_INT, 1, 100, NULL,
+    {"rounds", "--rounds", "3", "How many times each layout is made.", HL_OPT_INT, 1, 100, NULL,
      AT(rounds)},
-    {"dir", "--dir", "/tmp", "Where the checkpoints are made and removed again.", HL_OPT_PATH, 0, 0,
-     NULL, AT(dir)},
+    {"dir", "--dir", "/tmp", "Directory for the checkpoints, which are removed afterwards.",
+     HL_OPT_PATH, 0, 0, NULL, AT(dir)},
 };
 
 /* The daemons' memory besides the pool, at its peak. */
@@ -245,8 +245,8 @@ static hl_status measure_case(struct reshard_bench *b, const struct reshard_case
     HL_TRY(plans_taken(b, &second));
     if ((first == 1) == k->view || (derived > b->file_size / 2) == k->view)
         return hl_fail(HL_ECORRUPT,
-                       "%s: %" PRIu64 " plans and %" PRIu64 " derived bytes are not what was "
-                       "to be measured",
+                       "%s: %" PRIu64 " plans and %" PRIu64
+                       " derived bytes differ from the case to be measured",
                        k->name, first, derived);
     uint64_t beyond = bytes_above(b->watch.most, own) + bytes_above(after - before, derived);
     b->beyond = beyond > b->beyond ? beyond : b->beyond;

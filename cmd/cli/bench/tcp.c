@@ -183,7 +183,7 @@ void bench_tcp_stop(struct bench_tcp *t)
 
 static hl_status fail_lost(void)
 {
-    return hl_fail(HL_EIO, "raw TCP: the other side is gone or silent");
+    return hl_fail(HL_EIO, "raw TCP: the peer closed the connection or does not answer");
 }
 
 static hl_status send_ask(struct bench_tcp *t, enum way way, uint64_t size, uint64_t count)

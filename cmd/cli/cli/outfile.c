@@ -116,8 +116,8 @@ hl_status outfile_open(const char *path, struct outfile *out)
     struct stat sb;
     if (strcmp(path, "-") == 0) {
         if (isatty(STDOUT_FILENO))
-            return hl_fail(HL_EINVAL, "the result is bytes and stdout a terminal; redirect it or "
-                                      "name a file with --out");
+            return hl_fail(HL_EINVAL, "the result is binary and stdout is a terminal; redirect "
+                                      "stdout or name a file with --out");
         f.fd = STDOUT_FILENO;
         f.is_stdout = true;
         snprintf(f.path, sizeof(f.path), "stdout");

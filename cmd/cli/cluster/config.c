@@ -240,7 +240,8 @@ static hl_status find_live(struct cli *cli, struct gathering *g, bool *live)
     }
     if (cli->controller_from == CLI_GIVEN || (st != HL_EUNAVAIL && st != HL_ETIMEDOUT))
         return st;
-    fprintf(stderr, "helios: %s. These are the values of files and environment\n", hl_error_text());
+    fprintf(stderr, "helios: %s. Showing the values from files and the environment instead\n",
+            hl_error_text());
     return HL_OK;
 }
 
@@ -277,7 +278,8 @@ static hl_status set_option(struct cli *cli, const char *text)
         return cli_print_value(&hl_api_option_value_type, &r.option);
     HL_AUTO(hl_freep) char *shown = hl_conf_text(&program_schema, r.option.name, r.option.value);
     cli_print(stdout,
-              "%s is %s until the Controller ends; what is to last stands in its configuration\n",
+              "%s is %s until the Controller ends; to keep the value, set it in the Controller's "
+              "configuration\n",
               r.option.name, shown != NULL ? shown : r.option.value);
     return HL_OK;
 }
@@ -286,8 +288,8 @@ hl_status cmd_conf(struct cli *cli, int argc, char **argv)
 {
     static const struct hl_option rows[] = {
         {"config", "--config", "",
-         "Show what this YAML file and the environment give, and ask no daemon.", HL_OPT_PATH, 0, 0,
-         NULL, 0, 0, 0},
+         "Show the values from this YAML file and the environment; no daemon is called.",
+         HL_OPT_PATH, 0, 0, NULL, 0, 0, 0},
     };
 
     struct {

@@ -135,7 +135,7 @@ static hl_status reserve_nodes(struct cli *cli, const struct hl_api_text_list *n
                       cli_format_time(r.from_ms, from, sizeof(from)),
                       cli_format_time(r.until_ms, until, sizeof(until)));
         else
-            cli_print(stdout, "%s is not reserved any more\n", names->items[i]);
+            cli_print(stdout, "%s is no longer reserved\n", names->items[i]);
     }
     for (size_t i = 0; i < result.jobs.count; i++)
         cli_print(stdout, "%s runs there and stays\n", result.jobs.items[i]);
@@ -153,7 +153,8 @@ static hl_status reserve_listed(struct cli *cli, char *list, const struct reserv
         return hl_fail(HL_ENOMEM, "out of memory for a list of nodes");
     for (char *name = strtok_r(list, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest))
         names.items[names.count++] = name;
-    return names.count > 0 ? reserve_nodes(cli, &names, a) : cli_usage(cli, "no node is named");
+    return names.count > 0 ? reserve_nodes(cli, &names, a)
+                           : cli_usage(cli, "name at least one node");
 }
 
 hl_status cmd_node_reserve(struct cli *cli, int argc, char **argv)
@@ -161,7 +162,7 @@ hl_status cmd_node_reserve(struct cli *cli, int argc, char **argv)
     struct reserve_args a = {0};
     HL_TRY(cli_args(cli, reserve_rows, HL_ARRAY_LEN(reserve_rows), argc, argv, &a, 1, 1));
     hl_status st = a.for_ms > 0 ? reserve_listed(cli, argv[0], &a)
-                                : cli_usage(cli, "say how long it lasts: --for 4h");
+                                : cli_usage(cli, "give its duration, as in --for 4h");
     hl_args_fini(reserve_rows, HL_ARRAY_LEN(reserve_rows), &a);
     return st;
 }

@@ -13,8 +13,8 @@ static const struct hl_option recover_rows[] = {
     {"dry-run", "--dry-run", "false", "Show what would be done and change nothing.", HL_OPT_BOOL, 0,
      0, NULL, HL_OPTION_FIELD(struct recover_args, dry_run)},
     {"discard", "--discard", "false",
-     "Restore nothing: claim pool and archive, and discard what the catalogue does not know: it "
-     "goes to the archive's trash, and is freed in the pool.",
+     "Restore nothing: claim the pool and the archive, and discard every shard that the catalogue "
+     "does not know. Archived shards go to the archive's trash, those in the pool are freed.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct recover_args, discard)},
 };
 
@@ -84,8 +84,8 @@ static hl_status recovery_verdict(const struct hl_api_recovery *r, const struct 
         left += r->left.items[i].shards;
     return hl_fail(HL_ECONFLICT,
                    "pool and archive are not claimed: they hold %" PRIu64
-                   " shards of no version, which the claim would give up; `helios recover "
-                   "--discard` does that",
+                   " shards that belong to no version and that a claim would give up; to give them "
+                   "up, run `helios recover --discard`",
                    left);
 }
 

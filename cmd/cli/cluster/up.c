@@ -50,8 +50,8 @@ static const struct hl_option up_rows[] = {
      "Volcano.",
      HL_OPT_ENUM, 0, 0, "process|docker|podman|kubernetes", AT(executor)},
     {"address", "--address", "127.0.0.1",
-     "Serve over TCP, on this address or name of this machine; pods must reach it. Not given: Unix "
-     "sockets in the state directory, which other users do not reach, and no port.",
+     "Serve over TCP, on this address or name of this machine; pods must reach it. If it is not "
+     "given: Unix sockets in the state directory, which other users cannot reach, and no port.",
      HL_OPT_STRING, 0, 0, NULL, AT(address)},
     {"kubeconfig", "--kubeconfig", "",
      "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or the credentials of the pod.",
@@ -64,7 +64,7 @@ static const struct hl_option up_rows[] = {
      "Resource that a rank with a GPU or NPU asks for, as nvidia.com/gpu; empty for none.",
      HL_OPT_STRING, 0, 0, NULL, AT(kube_device)},
     {"kube-slot-devices", "--kube-slot-devices", "0",
-     "Devices of one NUMA node of the cluster; 0 for what kube.slot_devices says.",
+     "Devices per NUMA node of the cluster; 0 for the value of kube.slot_devices.",
      HL_OPT_INT, 0, 64, NULL, AT(kube_slot_devices)},
     {"config", "--config", "",
      "YAML file of options for all daemons, as HELIOS_CONFIG; without either, "
@@ -75,8 +75,7 @@ static const struct hl_option up_rows[] = {
      "Do not start a daemon again when it ends.",
      HL_OPT_BOOL, 0, 0, NULL, AT(no_supervise)},
     {"timeout", "--timeout", "60s",
-     "How long a daemon may make no progress before it is ready. A pool that is being filled makes "
-     "progress.",
+     "How long a daemon that starts may go without progress. Filling the pool counts as progress.",
      HL_OPT_DURATION, 1000, 86400000, NULL, AT(timeout_ms)},
 };
 
@@ -125,8 +124,8 @@ static void print_up(struct local_cluster *c, const struct hl_api_local_start *s
     const char *address = doc->serving;
     if (kubernetes && is_loopback(address))
         fprintf(stderr,
-                "helios: pods on other machines do not reach %s; give --address after `helios down "
-                "--keep`\n",
+                "helios: pods on other machines cannot reach %s; run `helios down --keep`, then "
+                "`helios up` with --address\n",
                 address);
 }
 
@@ -209,7 +208,7 @@ static void describe_kept(const struct hl_api_local_stop *r, char *out, size_t c
     if (r->pool_bytes > 0)
         snprintf(out, cap, "the pool (%s%s), the metadata and %s", size, content, jobs);
     else /* a reboot empties /dev/shm */
-        snprintf(out, cap, "the metadata and %s (the pool was gone already)", jobs);
+        snprintf(out, cap, "the metadata and %s (the pool no longer existed)", jobs);
 }
 
 static void print_down(const struct hl_api_local_stop *r)

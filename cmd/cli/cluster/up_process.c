@@ -164,8 +164,7 @@ hl_status up_process_supervise(struct cli *cli, struct up_process *p, const char
     char *argv[] = {(char[]){"helios"}, (char[]){"--state"}, strdup(state), (char[]){"supervise"},
                     NULL};
     execv(path, argv);
-    snprintf(said, sizeof(said),
-             "1the daemons run, but nothing starts them again: exec of helios: %s",
+    snprintf(said, sizeof(said), "1the daemons run, but nothing restarts them: exec of helios: %s",
              strerror(errno));
     write_text(p->pipe, said);
     _exit(1);

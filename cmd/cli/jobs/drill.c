@@ -393,9 +393,9 @@ static hl_status await_calm(struct drill *d, const struct drill_fault *fault,
         now = hl_now_ns();
         if (now > deadline)
             return hl_fail(HL_ETIMEDOUT, "job %s %s", d->job,
-                           fault->is_ready == NULL ? "makes no steps"
-                                                   : "makes no steps, or no saves, or a log of it "
-                                                     "stays with a gap");
+                           fault->is_ready == NULL
+                               ? "makes no steps"
+                               : "makes no steps or no saves, or one of its logs still has a gap");
         if (now - asked_ns > HL_NS_PER_S) {
             HL_TRY(ask_job(d, 0, NULL)); /* it may have ended, or its logs may be complete again */
             asked_ns = now;
@@ -453,7 +453,7 @@ static hl_status clean_watch(struct drill *d)
     if (st == HL_OK && d->clean.alarms == 0 &&
         (!gang_trains(d, 0, 1, &after, &end_ns) || after != before)) {
         d->clean.alarms++;
-        snprintf(d->clean.first, sizeof(d->clean.first), "the gang came together anew");
+        snprintf(d->clean.first, sizeof(d->clean.first), "the gang was formed again");
     }
     return st;
 }
@@ -476,7 +476,7 @@ static hl_status fault_make(struct drill *d, struct drill_row *row, size_t turn)
     HL_TRY(st);
     row->count++;
     if (!out->recovered)
-        return hl_fail(HL_ETIMEDOUT, "rank %d, %s: the gang makes no steps again", rank,
+        return hl_fail(HL_ETIMEDOUT, "rank %d, %s: the gang has not made a step since", rank,
                        row->fault->name);
     if (!d->cli->json)
         cli_print(stderr, "%s of rank %d: next step after %.2f s%s%s\n", row->fault->name, rank,
@@ -556,7 +556,7 @@ static hl_status take_faults(struct drill *d, char *list, const struct hl_api_jo
         if (fault == NULL)
             return cli_usage(d->cli, "--faults: '%s' is not one of %s", name, DRILL_FAULTS);
         if (refused->items == NULL || d->row_count + refused->count >= FAULTS_MAX)
-            return cli_usage(d->cli, "--faults: at most %d of them", FAULTS_MAX);
+            return cli_usage(d->cli, "--faults: at most %d faults are allowed", FAULTS_MAX);
         const char *why = fault->refusal != NULL ? fault->refusal(job) : NULL;
         if (why != NULL) {
             refused->items[refused->count++] = (struct hl_api_drill_refusal){fault->name, why};
@@ -569,11 +569,12 @@ static hl_status take_faults(struct drill *d, char *list, const struct hl_api_jo
             return hl_fail(HL_ENOMEM, "out of memory for %lld faults", (long long)d->times);
     }
     if (d->row_count == 0 && refused->count > 0 && d->clean.wanted == 0)
-        return hl_fail(HL_EUNSUPPORTED, "%s can't be made here: %s", refused->items[0].fault,
-                       refused->items[0].reason);
+        return hl_fail(HL_EUNSUPPORTED, "fault %s can't be injected here: %s",
+                       refused->items[0].fault, refused->items[0].reason);
     return d->row_count > 0 || d->clean.wanted > 0
                ? HL_OK
-               : cli_usage(d->cli, "--faults names none, and --clean asks for no steps");
+               : cli_usage(d->cli, "--faults is empty and --clean is 0: nothing to do; name a "
+                                   "fault or give a number of steps");
 }
 
 static hl_status drill_carry_out(struct drill *d)

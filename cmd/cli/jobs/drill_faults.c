@@ -46,7 +46,9 @@ static hl_status make_exit(struct drill_target *t)
 
 static const char *stop_refusal(const struct hl_api_job *job)
 {
-    return job->launch.ends_hung ? NULL : "the job's recovery.onHang has hung ranks named only";
+    return job->launch.ends_hung
+               ? NULL
+               : "with the job's recovery.onHang, hung ranks are only named, not ended";
 }
 
 /* ---- it gets a fifth of the time ------------------------------------------------------------- */
@@ -55,7 +57,7 @@ static const char *stop_refusal(const struct hl_api_job *job)
 
 static const char *slow_refusal(const struct hl_api_job *job)
 {
-    return job->world_size > 1 ? NULL : "a rank alone is slower than no other one";
+    return job->world_size > 1 ? NULL : "a single rank can't be slower than others";
 }
 
 /* Lets the process run for a quarter of the time for which it was stopped. The stops are short
@@ -151,7 +153,7 @@ static void write_lines(const struct drill_target *t, const char *line, size_t b
     for (size_t at = 0; is_pipe && at < bytes && n > 0; at += (size_t)n)
         n = write(fd, line, strlen(line));
     if (!is_pipe || n <= 0) /* then only the rank's own output counts */
-        hl_debug("process %d: no line for its log could be written", (int)t->pid);
+        hl_debug("can't write a line to the log of process %d", (int)t->pid);
 }
 
 /* The shim only reports that a gap has ended when it writes again, so this writes a line. */
@@ -186,7 +188,7 @@ static hl_status make_disk(struct drill_target *t)
 static void end_disk(struct drill_target *t)
 {
     if (prlimit(t->shim, RLIMIT_FSIZE, &t->file, NULL) != 0)
-        hl_warn("the limit of files of process %d stays: %s", (int)t->shim, strerror(errno));
+        hl_warn("can't restore the file limit of process %d: %s", (int)t->shim, strerror(errno));
 }
 
 /* ---- it finds no memory ---------------------------------------------------------------------- */
@@ -299,8 +301,9 @@ static hl_status make_oom(struct drill_target *t)
 
 static const char *bitflip_refusal(const struct hl_api_job *job)
 {
-    return job->launch.replicas > 2 ? NULL
-                                    : "only of three and more replicas the odd one can be told";
+    return job->launch.replicas > 2
+               ? NULL
+               : "at least three replicas are needed to tell which one is wrong";
 }
 
 /* Only while the rank trains: when a gang re-forms, it drops its state without comparing it. */

@@ -6,7 +6,7 @@ hl_status drill_report_print(const struct hl_api_drill_report *r)
 {
     struct cli_table t;
     for (size_t i = 0; i < r->refused.count; i++)
-        cli_print(stdout, "not made: %s, since %s\n", r->refused.items[i].fault,
+        cli_print(stdout, "not injected: %s, because %s\n", r->refused.items[i].fault,
                   r->refused.items[i].reason);
     cli_table_init(&t, "FAULT|>MADE|>RECOVERED|>NAMED RIGHT|PHASE|>P50 S|>P99 S|>MAX S");
     for (size_t i = 0; i < r->faults.count; i++)
@@ -28,11 +28,11 @@ hl_status drill_report_print(const struct hl_api_drill_report *r)
     if (r->faults.count > 0)
         HL_TRY(cli_table_print(&t));
     if (r->clean_steps > 0)
-        cli_print(stdout, "%llu steps in which nothing was done: %llu false alarms%s%s\n",
+        cli_print(stdout, "%llu steps without a fault: %llu false alarms%s%s\n",
                   (unsigned long long)r->clean_steps, (unsigned long long)r->false_alarms,
                   r->false_alarms > 0 ? ": " : "", r->false_alarm);
     cli_print(stdout,
-              "%llu steps, %llu of them made again, %llu of those with another loss; %llu jumps, "
+              "%llu steps, %llu of them repeated, %llu of those with a different loss; %llu jumps, "
               "%llu not seen, %llu with flipped bits\n",
               (unsigned long long)r->steps, (unsigned long long)r->repeated,
               (unsigned long long)r->differing, (unsigned long long)r->jumps,
@@ -43,8 +43,7 @@ hl_status drill_report_print(const struct hl_api_drill_report *r)
 hl_status drill_report_verdict(const struct hl_api_drill_report *r)
 {
     if (r->false_alarms > 0)
-        return hl_fail(HL_ECONFLICT,
-                       "%llu false alarms in %llu steps in which nothing was done: %s",
+        return hl_fail(HL_ECONFLICT, "%llu false alarms in %llu steps without a fault: %s",
                        (unsigned long long)r->false_alarms, (unsigned long long)r->clean_steps,
                        r->false_alarm);
     for (size_t i = 0; i < r->faults.count; i++) {
@@ -56,8 +55,8 @@ hl_status drill_report_verdict(const struct hl_api_drill_report *r)
     }
     if (r->differing > 0 || r->jumps > 0)
         return hl_fail(HL_ECONFLICT,
-                       "%llu repeated steps have another loss, %llu steps do not follow the one "
-                       "before: the training differs from a run without faults",
+                       "%llu repeated steps have a different loss, %llu steps do not follow the "
+                       "one before: the training differs from a run without faults",
                        (unsigned long long)r->differing, (unsigned long long)r->jumps);
     return HL_OK;
 }

@@ -141,7 +141,8 @@ static void print_launch(const struct hl_api_job_launch *launch)
         cli_print(stdout, "recovery     a lost rank is replaced, %d %s parked in each container\n",
                   launch->spares, launch->spares == 1 ? "process is" : "processes are");
     if (launch->spare_slots > 0)
-        cli_print(stdout, "lost server  its ranks go on in a spare slot, of %d on other servers\n",
+        cli_print(stdout,
+                  "lost server  its ranks continue in one of %d spare slots on other servers\n",
                   launch->spare_slots);
     print_budget(launch);
     if (launch->node_lost_after_ms > 0)
@@ -256,12 +257,12 @@ static hl_status print_moves(const struct hl_api_plan *plan, const struct hl_api
     }
     if (d->moves.count == 0) {
         cli_print(stdout,
-                  "no move of up to three gangs makes room%s; moving frees no slots, it only "
-                  "brings free ones together\n",
+                  "no move of up to three gangs makes room%s; moving frees no slots, it only joins "
+                  "free ones\n",
                   d->all_tried ? "" : ", of those that were looked at");
         return HL_OK;
     }
-    cli_print(stdout, "it fits on %s once these have begun again elsewhere:\n",
+    cli_print(stdout, "it fits on %s once these have restarted elsewhere:\n",
               join_nodes(arena, &d->nodes));
     cli_table_init(&t, "JOB|>CONTAINERS|FROM|TO");
     for (size_t i = 0; i < d->moves.count; i++) {
@@ -351,7 +352,7 @@ hl_status cmd_submit(struct cli *cli, int argc, char **argv)
     struct hl_api_controller_submit_job_results r;
     hl_status st = cli_args(cli, submit_rows, HL_ARRAY_LEN(submit_rows), argc, argv, &a, 1, 1);
     if (st == HL_OK && a.logs && cli->json)
-        st = cli_usage(cli, "--logs shows text only: leave out -o json, or take --wait");
+        st = cli_usage(cli, "--logs shows text only: leave out -o json, or use --wait instead");
     if (st == HL_OK)
         st = job_submit(cli, argv[0], &a, &arena, &r);
     hl_args_fini(submit_rows, HL_ARRAY_LEN(submit_rows), &a); /* frees texts; flags stay valid */

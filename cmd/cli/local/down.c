@@ -182,7 +182,7 @@ static void note_kept(struct hl_api_local_cluster *doc, const struct hl_api_loca
 {
     doc->kept = (struct hl_api_local_content){result->models, result->versions, result->jobs};
     if (local_save(result->state, doc) != HL_OK)
-        fprintf(stderr, "helios: how much is kept could not be noted: %s\n", hl_error_text());
+        fprintf(stderr, "helios: could not record how much is kept: %s\n", hl_error_text());
 }
 
 static hl_status fail_running(const char *name, int pid)

@@ -162,7 +162,7 @@ static hl_status check_one_node(const struct local_settings *s)
     if (s->nodes <= 1 || one == NULL)
         return HL_OK;
     return hl_fail(HL_EINVAL,
-                   "%s (%s) is meant for one node, but --nodes is %d; leave the option out", one,
+                   "%s (%s) is for a single node, but --nodes is %d; leave the option out", one,
                    hl_conf_origin(&s->agent.conf, one), s->nodes);
 }
 

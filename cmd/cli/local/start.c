@@ -99,7 +99,7 @@ static hl_status fail_late(const struct wait *w)
     if (w->watch.size > 0 && w->watch.filled < w->watch.size)
         return hl_fail(HL_ETIMEDOUT,
                        "%s is still filling its pool: %s of %s, and nothing was added for %u s; "
-                       "free memory, ask for a smaller pool, or wait longer with --timeout%s",
+                       "free memory, choose a smaller pool, or wait longer with --timeout%s",
                        w->daemon->name, hl_format_bytes(w->watch.filled, filled, sizeof(filled)),
                        hl_format_bytes(w->watch.size, size, sizeof(size)), seconds,
                        log_hint(w, hint, sizeof(hint)));

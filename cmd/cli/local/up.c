@@ -281,7 +281,8 @@ static hl_status make_private(const char *state)
     snprintf(path, sizeof(path), "%s/" LOCAL_RUN, state);
     HL_TRY(hl_dir_make(path, 0700));
     if (chmod(state, 0700) != 0)
-        return hl_fail(hl_status_of_errno(errno), "chmod 0700 %s: %m; is it your own?", state);
+        return hl_fail(hl_status_of_errno(errno), "chmod 0700 %s: %m; does it belong to you?",
+                       state);
     return HL_OK;
 }
 

@@ -70,7 +70,7 @@ static hl_status print_text(const struct hl_replay_result *r)
     }
     HL_TRY(cli_table_print(&t));
     if (r->peak_over_avail > 0)
-        printf("over what was available by up to %s\n",
+        printf("more than was available, by up to %s\n",
                hl_format_bytes(r->peak_over_avail, over, sizeof(over)));
     return HL_OK;
 }

@@ -578,7 +578,8 @@ static hl_status check_hf(struct cli *cli, const struct export_args *a)
                        : a->ep >= 0                    ? "--ep"
                                                        : NULL;
     if (what != NULL)
-        return cli_usage(cli, "%s has no meaning with --format hf, which is one whole model", what);
+        return cli_usage(cli, "%s does not apply to --format hf, which writes one whole model",
+                         what);
     return HL_OK;
 }
 

@@ -14,7 +14,7 @@
 #include "core/model/model_config.h"
 
 #define OTHERWISE "--replace takes its place, or choose another --out"
-#define FOREIGN   "which a loader could take too; remove it or choose another --out"
+#define FOREIGN   "which a loader could read too; remove it or choose another --out"
 
 struct listing {
     struct dirent **names; /* sorted */

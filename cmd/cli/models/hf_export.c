@@ -58,8 +58,8 @@ HL_CHECK static hl_status check_state(const struct writing *w)
             if (!s->planned[k] && hl_part_of(s->shard->part).kind == HL_PART_OPTIM)
                 return hl_fail(HL_EUNSUPPORTED,
                                "optimizer tensor '%s' of part %s of %s@%" PRId64
-                               " has no global name: it has not its parameter's shape, or is in "
-                               "shares that can't be put together; `helios pull --kind optim` "
+                               " has no global name: its shape differs from its parameter's, or it "
+                               "is in shares that can't be merged; `helios pull --kind optim` "
                                "writes it as it is stored",
                                s->header.tensors[k].name, s->shard->part, w->e->model,
                                v->stored.version);

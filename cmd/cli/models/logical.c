@@ -189,8 +189,8 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
     if (*out != NULL)
         return HL_OK;
     return hl_fail(HL_ENOENT,
-                   "it has no tensor '%s' in part %s: it was saved without all of the model, or "
-                   "under other names",
+                   "it has no tensor '%s' in part %s: the saved model was incomplete, or its "
+                   "tensors have other names",
                    name, hl_part_place(shard->pp, shard->tp, shard->ep, shard->part, place));
 }
 

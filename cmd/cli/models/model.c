@@ -183,8 +183,8 @@ static hl_status import_look(struct following *f, struct hl_arena *arena,
     if (!*ended && now - f->start_ns > f->timeout_ms * HL_NS_PER_MS)
         return hl_fail(HL_ETIMEDOUT,
                        "the import did not end in %" PRIu64
-                       " ms and goes on; `helios model ls` shows it when it is done, "
-                       "`helios model cancel` ends it",
+                       " ms and continues; `helios model ls` shows it when it is done, `helios "
+                       "model cancel` ends it",
                        f->timeout_ms);
     return HL_OK;
 }

@@ -339,8 +339,8 @@ HL_CHECK static hl_status plan_by_place(struct diffing *d, const struct side *s)
     hl_error_clear();
     if (!same_places(d))
         return hl_fail(HL_EUNSUPPORTED,
-                       "%s is stored as %s and %s as %s, and what is global about their tensors "
-                       "is not known (%s): compare versions of one split",
+                       "%s is stored as %s and %s as %s, and the global form of their tensors is "
+                       "not known (%s): compare versions with the same split",
                        d->a.text, hl_split_text(&d->a.version.stored.split, a), d->b.text,
                        hl_split_text(&d->b.version.stored.split, b), why);
     logical_forget(&d->a.version);
@@ -408,7 +408,7 @@ static void print_summary(const struct diffing *d)
         printf("are equal: %" PRIu64 " tensor%s", f->tensors, f->tensors == 1 ? "" : "s");
     else
         printf("differ in %" PRIu64 " of %" PRIu64 " tensors", f->differing, f->tensors);
-    printf("; %" PRIu64 " told by checksums, %s read\n", f->by_checksum,
+    printf("; %" PRIu64 " compared by checksum, %s read\n", f->by_checksum,
            hl_format_bytes(f->bytes_read, size, sizeof(size)));
 }
 
@@ -426,8 +426,8 @@ HL_CHECK static hl_status say_found(struct diffing *d)
     if (hl_arena_failed(&d->arena))
         return hl_fail(HL_ENOMEM, "out of memory for what was found");
     if (d->args->tensor[0] != '\0' && d->found.tensors == 0)
-        return hl_fail(HL_ENOENT, "no tensor of %s or %s is called like '%s'", d->a.text, d->b.text,
-                       d->args->tensor);
+        return hl_fail(HL_ENOENT, "no tensor of %s or %s has a name that matches '%s'", d->a.text,
+                       d->b.text, d->args->tensor);
     if (d->args->quiet)
         return HL_OK;
     if (d->cli->json)

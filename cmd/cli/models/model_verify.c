@@ -244,8 +244,8 @@ static void print_found(const struct hl_api_model_verification *f)
               hl_format_bytes(f->bytes, size, sizeof(size)));
     if (f->archived > 0)
         cli_print(stdout,
-                  "archived    %" PRIu64 " of them in no pool: read in the archive as a whole, and "
-                  "not loaded\n",
+                  "archived    %" PRIu64
+                  " of them only in the archive: read there as a whole, not loaded into the pool\n",
                   f->archived);
     if (f->proved)
         puts("proved      every element is held once, and replicas are equal");

@@ -172,9 +172,8 @@ static const struct hl_option move_rows[] = {
      NULL, AT(node)},
     {"tier", "--tier", "", "Tier to move the shard to.", HL_OPT_ENUM, 0, 0, "l1|l2|l3|l4",
      AT(tier)},
-    {"rate", "--rate", "0",
-     "What the move may take of its way, 8Mbit or more; 0 for all that it can get.", HL_OPT_RATE, 0,
-     0, NULL, AT(rate)},
+    {"rate", "--rate", "0", "Highest rate of the move, 8Mbit or more; 0 for no limit.", HL_OPT_RATE,
+     0, 0, NULL, AT(rate)},
 };
 
 static const struct hl_option moves_rows[] = {
@@ -200,7 +199,7 @@ static hl_status shard_move(struct cli *cli, const char *shard, const struct mov
     enum hl_api_tier tier = tier_of(a->tier);
     if ((tier == HL_API_TIER_L1 || tier == HL_API_TIER_L2) != (a->node[0] != '\0'))
         return cli_usage(cli,
-                         a->node[0] != '\0' ? "%s is at the L3 host: --node has no meaning"
+                         a->node[0] != '\0' ? "%s is at the L3 host: leave --node out"
                                             : "%s is on a node: --node is missing",
                          a->tier);
     HL_TRY(shard_resolve(cli, shard, id));
@@ -214,7 +213,7 @@ static hl_status shard_move(struct cli *cli, const char *shard, const struct mov
     cli_print(stdout, " to ");
     print_place(r.move.tier, r.move.node);
     cli_print(stdout, " in %.3f s%s\n", r.move.seconds,
-              r.move.keep_source ? "; the copy that it came from stays" : "");
+              r.move.keep_source ? "; the source copy stays" : "");
     return HL_OK;
 }
 
@@ -296,7 +295,7 @@ static hl_status moves_list(struct cli *cli)
         return print_moves_json(&r);
     HL_TRY(print_moves(&r.moves));
     if (r.rest[0] != '\0')
-        cli_print(stdout, "moves of the policy rest: %s\n", r.rest);
+        cli_print(stdout, "moves of the policy are paused: %s\n", r.rest);
     if (r.backbone_percent >= 0)
         cli_print(stdout,
                   "the backbone is %.0f %% busy: a shard goes to a node that reads it more than "

@@ -33,7 +33,7 @@ static const struct hl_option pull_rows[] = {
      0, 4096, NULL, AT(virtual_stages)},
     {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out)},
     {"dp", "--dp", "0",
-     "Data-parallel rank, from 0, for optimizer state that was saved in shares; refused for other.",
+     "Data-parallel rank, from 0, for optimizer state that was saved in shares; otherwise refused.",
      HL_OPT_INT, 0, 1000000, NULL, AT(dp)},
     {"kind", "--kind", "all", "Tensors of the model, of the optimizer, or both.", HL_OPT_ENUM, 0, 0,
      "all|model|optim", AT(kind)},

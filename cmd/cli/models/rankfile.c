@@ -140,7 +140,7 @@ static hl_status choose_naming(struct rankfile *r, const char *wanted_naming)
     r->own_names = c.own.unsliced || c.own.as_saved;
     if (r->own_names && strcmp(wanted_naming, "model") != 0)
         return hl_fail(HL_EUNSUPPORTED,
-                       "the model is stored under names of its own: leave --naming out");
+                       "the model is stored under its own names: leave --naming out");
     if (strcmp(wanted_naming, "model") != 0)
         return hl_api_layer_naming_parse(wanted_naming, &r->naming);
     r->naming = c.sizes.naming;

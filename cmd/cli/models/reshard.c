@@ -47,7 +47,7 @@ static hl_status print_layout(const struct hl_api_reshard_result *r, bool unslic
     if (r->shards == 0) {
         cli_print(stdout, "%s@%" PRId64 " can be read as %s: %s\n", r->name, r->version, split,
                   unsliced ? "it is stored unsliced, every rank reads the whole model"
-                           : "its shards serve that as they are");
+                           : "its shards serve it without changes");
         return HL_OK;
     }
     cli_print(stdout, "%s@%" PRId64 " can be read as %s: %" PRIu64 " derived shard%s, %s, %.3f s\n",
@@ -107,7 +107,7 @@ static hl_status note_cutting(struct awaiting *w, const char *name,
         return HL_OK;
     return hl_fail(HL_ETIMEDOUT,
                    "%s@%" PRId64 " %s, without progress for %" PRIu64 " s at %" PRIu64
-                   " of %" PRIu64 " bytes; it goes on, and the log of the L3 daemon may say why",
+                   " of %" PRIu64 " bytes; it continues, and the log of the L3 daemon may say why",
                    name, r->version,
                    r->queued ? "waits to be cut behind other imports and cuts" : "is being cut",
                    w->timeout_ms / 1000, r->done_bytes, r->total_bytes);
@@ -155,8 +155,9 @@ static hl_status reshard_model(struct cli *cli, const struct reshard_args *a, co
     char name[160];
     struct hl_api_controller_request_shards_params p = {.model = name, .split = want};
     if (!hl_split_said(&want))
-        return cli_usage(cli, "say the layout: --tp-size, --pp-size, --ep-size, --etp-size or "
-                              "--virtual-stages");
+        return cli_usage(
+            cli,
+            "give the layout: --tp-size, --pp-size, --ep-size, --etp-size or --virtual-stages");
     HL_TRY(cli_split_model(cli, text, name, sizeof(name), &p.version));
     uint64_t start = hl_now_ns();
     HL_TRY(await_layout(cli, &p, a->timeout_ms));

@@ -35,8 +35,8 @@ static const struct hl_option get_rows[] = {
 };
 
 static const struct hl_option rm_rows[] = {
-    {"force", "--force", "false", "Also shards of a model, which is then incomplete.", HL_OPT_BOOL,
-     0, 0, NULL, AT(force)},
+    {"force", "--force", "false", "Free shards of a model too; the model is then incomplete.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(force)},
 };
 
 /* Ids are shortened to `digits`. */

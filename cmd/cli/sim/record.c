@@ -95,8 +95,8 @@ static bool recording_ended(struct recording *r, int *stops_seen)
         return false;
     t->end_ms = r->now_ms;
     fprintf(stderr,
-            "helios: waiting %d s for processes that have not told of their reads yet; "
-            "Ctrl-C again writes the trace at once\n",
+            "helios: waiting %d s for processes that have not reported their reads yet; Ctrl-C "
+            "again writes the trace at once\n",
             SETTLE_MS / 1000);
     return false;
 }
@@ -152,7 +152,8 @@ static hl_status recording_tell(const struct recording *r, const char *out)
             " nodes in %.1f s",
             doc.accesses, doc.shards, doc.nodes, doc.seconds);
     if (t->before > 0)
-        fprintf(stderr, "; left out %" PRIu64 " from before it, which were told late", t->before);
+        fprintf(stderr, "; left out %" PRIu64 " from before it, which were reported late",
+                t->before);
     fputc('\n', stderr);
     return HL_OK;
 }

@@ -364,7 +364,7 @@ static hl_status check_args(struct cli *cli, const struct sim_args *a,
     for (unsigned i = 0; !generates && i < 3; i++) {
         static const char *const only[] = {"seed", "nodes", "out"};
         if (is_given(given, only[i]))
-            return cli_usage(cli, "--%s goes with --generate", only[i]);
+            return cli_usage(cli, "--%s needs --generate", only[i]);
     }
     return HL_OK;
 }

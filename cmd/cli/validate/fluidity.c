@@ -125,7 +125,7 @@ hl_status row_fluidity(struct validation *v, struct found *f)
     HL_TRY(await_control(v, settled_ns, &control, &moved));
     found_text(v, f,
                "after moves that give fluidity %.2f (high from %.4g) a hot shard %s, and one that "
-               "was as often read and not moved %s",
+               "was read as often but not moved %s",
                fluidity, v->facts.fluidity_high, moved ? "went to L1" : "stayed in L2",
                control ? "went to L1" : "stayed in L2");
     found_judge(f, !moved && control ? 100 : 0);

@@ -26,7 +26,8 @@ static void tell_trials(struct validation *v, const struct trials *t, struct fou
                                hl_api_route_path_name((enum hl_api_route_path)p), t->by_path[p]);
     found_text(v, f, "%u of %u %s: %s%s%s", t->tally.good, t->tally.all, what,
                st == HL_OK && text.data != NULL ? text.data : "",
-               t->first_bad != NULL ? "; not so: " : "", t->first_bad != NULL ? t->first_bad : "");
+               t->first_bad != NULL ? "; the first exception: " : "",
+               t->first_bad != NULL ? t->first_bad : "");
     hl_buf_fini(&text);
     found_judge(f, hl_tally_pct(t->tally));
 }
@@ -112,7 +113,7 @@ hl_status row_paths_device(struct validation *v, struct found *f)
     if (t.tally.all == 0)
         return found_missing(v, f, HL_API_VALIDATION_RESULT_NO_ROOM,
                              "L1 or L2 of each of %u nodes has no room for a shard", full);
-    tell_trials(v, &t, f, "copies went as decided and asked for");
+    tell_trials(v, &t, f, "copies took the decided and the requested path");
     return HL_OK;
 }
 
@@ -187,6 +188,6 @@ hl_status row_paths_operations(struct validation *v, struct found *f)
                              "L2 of %s or %s has no room for a shard", reader->name, other->name);
     HL_TRY(try_operations(v, &t, &v->shards[SCRATCH_SMALL], reader, other));
     HL_TRY(try_operations(v, &t, &v->shards[SCRATCH_LARGE], reader, other));
-    tell_trials(v, &t, f, "reads, writes and migrations of two sizes took the path asked for");
+    tell_trials(v, &t, f, "reads, writes and migrations of two sizes took the requested path");
     return HL_OK;
 }

@@ -214,10 +214,11 @@ hl_status row_plank_fallback(struct validation *v, struct found *f)
         if (b != NULL)
             HL_TRY(lose_network(v, a, b, &network));
     }
-    found_text(v, f,
-               "%u of %u copies arrived by network after mapped memory was gone, %u of %u by the "
-               "backbone after the migration network did not answer; a direct path was not broken",
-               memory.good, memory.all, network.good, network.all);
+    found_text(
+        v, f,
+        "%u of %u copies arrived by network after mapped memory became unavailable, %u of %u by "
+        "the backbone after the migration network did not answer; a direct path was not broken",
+        memory.good, memory.all, network.good, network.all);
     found_judge(
         f, hl_tally_pct((struct hl_tally){memory.good + network.good, memory.all + network.all}));
     return HL_OK;

@@ -62,10 +62,10 @@ bool policy_has_time(struct validation *v, struct found *f, uint64_t wait_ms)
         v->row_end_ns = end;
         return true;
     }
-    (void)!found_missing(v, f, HL_API_VALIDATION_RESULT_NO_TIME,
-                         "policy.residence lets a shard rest for %.0f s; --time %.0fs is enough",
-                         (double)v->facts.residence_ms / 1e3,
-                         ceil((double)(end - v->begun_ns) / 1e9));
+    (void)!found_missing(
+        v, f, HL_API_VALIDATION_RESULT_NO_TIME,
+        "policy.residence keeps a shard in place for %.0f s; --time %.0fs is enough",
+        (double)v->facts.residence_ms / 1e3, ceil((double)(end - v->begun_ns) / 1e9));
     return false;
 }
 

@@ -104,7 +104,7 @@ hl_status readers_plan(struct validation *v)
     snprintf(v->model, sizeof(v->model), VALIDATE_NAME "%s", hl_id_format(id).s);
     if (v->facts.kubernetes)
         return no_readers(v, HL_API_VALIDATION_RESULT_ABSENT,
-                          "Agents that run containers: Kubernetes does here");
+                          "Agents that run containers: here Kubernetes runs them");
     HL_TRY(find_waiting(v, &waits));
     if (waits != NULL)
         return no_readers(v, HL_API_VALIDATION_RESULT_NO_ROOM,

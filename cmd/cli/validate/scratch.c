@@ -45,10 +45,10 @@ static const char *fill_obstacle(struct validation *v, const struct hl_l1_fill *
         return validate_text(v, "L1 of %s holds %s of others", n->name,
                              hl_format_bytes(n->l1_used, has, sizeof(has)));
     if (fill->bytes == 0)
-        return "policy.high_pct leaves nothing above it";
+        return "policy.high_pct leaves no room above it";
     if (fill->bytes <= room && fill->bytes <= n->l2_free)
         return NULL;
-    return validate_text(v, "to fill L1 of %s takes %s, and %s are free (--size, pool, L2)",
+    return validate_text(v, "filling L1 of %s needs %s, and %s are free (--size, pool, L2)",
                          n->name, hl_format_bytes(fill->bytes, need, sizeof(need)),
                          hl_format_bytes(least_of(room, n->l2_free), has, sizeof(has)));
 }
@@ -186,8 +186,8 @@ static hl_status tell_leftovers(struct validation *v)
         const char *name = r.models.items[i].name;
         if (strncmp(name, VALIDATE_NAME, strlen(VALIDATE_NAME)) == 0)
             fprintf(stderr,
-                    "helios: %s is of a validation that runs now or was killed; after that "
-                    "`helios model rm %s` removes it\n",
+                    "helios: %s belongs to a validation that is running or was killed; when none "
+                    "is running, remove it with `helios model rm %s`\n",
                     name, name);
     }
     return HL_OK;

@@ -31,8 +31,8 @@ static const struct hl_option arg_rows[] = {
     {"copies", "--copies", "8", "Number of copies from which a share of paths is determined.",
      HL_OPT_INT, 1, 10000, NULL, AT(copies)},
     {"topology", "--topology", "",
-     "hwloc XML file: where no copy can be made, decide about paths beside its NICs.", HL_OPT_PATH,
-     0, 0, NULL, AT(topology)},
+     "hwloc XML file: where no copy can be made, paths are decided for its NICs.", HL_OPT_PATH, 0,
+     0, NULL, AT(topology)},
     {"min_plank", "--min-plank", "100", "Target: share of copies over the plank with a ConnectX-4.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(min_plank)},
     {"min_direct", "--min-direct", "95",
@@ -89,7 +89,7 @@ static const struct row rows[] = {
      row_plank_cx4, 1, TARGET(min_plank), LEAST, "%"},
     {"plank.cx6", "beside a ConnectX-6 the direct path is taken",
      row_plank_cx6, 1, TARGET(min_direct), LEAST, "%"},
-    {"plank.fallback", "after a failure another path is taken by itself",
+    {"plank.fallback", "after a failure another path is taken automatically",
      row_plank_fallback, 1, TARGET(min_fallback), LEAST, "%"},
     {"speed.read.cx4", "latency of the read path (UCX), ConnectX-4",
      row_read_cx4, 1, TARGET(max_read_cx4), MOST, " us"},
@@ -159,10 +159,11 @@ static void row_carry_out(struct validation *v, const struct row *row, struct fo
 {
     uint64_t begun = hl_now_ns(), end = begun + v->args->row_ms * HL_NS_PER_MS;
     v->row_end_ns = end < v->end_ns ? end : v->end_ns;
-    hl_status st = begun >= v->end_ns
-                       ? found_missing(v, f, HL_API_VALIDATION_RESULT_NO_TIME,
-                                       "the time of all rows was over before it; raise --time")
-                       : row->run(v, f);
+    hl_status st =
+        begun >= v->end_ns
+            ? found_missing(v, f, HL_API_VALIDATION_RESULT_NO_TIME,
+                            "the time for all rows ran out before this one; raise --time")
+            : row->run(v, f);
     if (st != HL_OK) {
         f->row.result = HL_API_VALIDATION_RESULT_FAIL;
         found_text(v, f, "%s%s%s", f->row.found, f->row.found[0] != '\0' ? "; " : "",

@@ -116,8 +116,8 @@ static void warn_if_wrong(const struct hl_controller *c, const struct copy *x)
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, x->id);
     if (!copy_is_right(s, x))
         hl_warn(
-            "copy is not used: it is not what the catalogue says; `helios shard drop` removes it "
-            "id=%s node=%s tier=%s bytes=%llu crc32=%08x expected_bytes=%llu expected_crc32=%08x",
+            "copy is not used: it differs from the catalogue; `helios shard drop` removes it id=%s "
+            "node=%s tier=%s bytes=%llu crc32=%08x expected_bytes=%llu expected_crc32=%08x",
             hl_id_format(x->id).s, x->node->name, hl_api_tier_name(x->tier),
             (unsigned long long)x->info.size_bytes, x->info.crc32,
             (unsigned long long)s->size_bytes, s->crc32);

@@ -377,7 +377,7 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
         st = hl_fail(HL_EUNAVAIL, "node %s is unreachable", t->place.node->name);
     /* The move and the drop would each count on the copy that the other one removes. */
     if (st == HL_OK && c->copies->events != NULL && c->copies->events->moves(c, t->id))
-        st = hl_fail(HL_EBUSY, "shard %s moves; wait for the end of that, or cancel it",
+        st = hl_fail(HL_EBUSY, "shard %s is being moved; wait until the move ends, or cancel it",
                      hl_id_format(t->id).s);
     if (st == HL_OK && !find_other(t))
         st = fail_last(t->id, &t->place);

@@ -29,9 +29,10 @@ const char *pool_state(const struct hl_controller *c)
 {
     if (c->copies->pool == NULL)
         return c->copies->l3_state;
-    return c->claim.state == CLAIM_OK        ? "ready"
-           : c->claim.state == CLAIM_REFUSED ? c->claim.why
-                                             : "L3 has not said yet whose its pool is";
+    return c->claim.state == CLAIM_OK ? "ready"
+           : c->claim.state == CLAIM_REFUSED
+               ? c->claim.why
+               : "L3 has not reported yet which cluster owns its pool";
 }
 
 struct hl_sweep copies_sweep(const struct hl_controller *c)

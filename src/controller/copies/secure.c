@@ -203,8 +203,8 @@ static hl_status securing_failure(const struct securing *t, hl_status st)
     holders_text(s->holders, s->holder_count, places, sizeof(places));
     return hl_fail(
         st,
-        "%s is in %s, and %s (versions.durability=%s): %s; %zu of %zu shards are; no other one "
-        "got there for %s",
+        "%s is in %s, and %s (versions.durability=%s): %s; %zu of %zu shards are there; none "
+        "followed for %s",
         shard_label(t->c, &s->shard, label, sizeof(label)), places,
         durability_wants(copies_durability(t->c)), hl_durability_word(copies_durability(t->c)),
         t->why[0] != '\0' ? t->why : "no answer yet", t->held, t->count,
@@ -306,7 +306,7 @@ static void secured_begin(struct securing *t, struct secured *s,
                                           .verified = right,
                                           .reachable = true});
         if (!right)
-            snprintf(t->why, sizeof(t->why), "L3 has other bytes under its id");
+            snprintf(t->why, sizeof(t->why), "L3 has different bytes under its id");
     }
     if (found == NULL && s->holder_count == 0)
         snprintf(t->why, sizeof(t->why), "it is neither in the pool nor in the archive");

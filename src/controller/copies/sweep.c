@@ -244,7 +244,7 @@ static void on_pool_info(void *arg, hl_status st, const char *text,
         st = pool == NULL ? HL_ENOMEM : hl_api_copy(&hl_api_pool_info_type, &r->pool, &arena, pool);
     if (st != HL_OK) {
         hl_arena_fini(&arena);
-        pool_lost(c, r != NULL ? "out of memory for what L3 says of its pool" : text);
+        pool_lost(c, r != NULL ? "out of memory for L3's report on its pool" : text);
         return;
     }
     if (c->copies->pool == NULL || strcmp(c->copies->pool->incarnation, pool->incarnation) != 0) {

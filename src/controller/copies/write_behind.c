@@ -48,7 +48,7 @@ static void on_touched(void *arg, hl_status st, const char *text,
 {
     (void)r;
     if (!controller_stopped(arg) && st != HL_OK)
-        hl_debug("L3 was not told of reads: %s", text);
+        hl_debug("reads were not reported to L3: %s", text);
 }
 
 /* Tells the daemon which shards are read. It can't see who reads its mapped pool, and evicts first

@@ -215,7 +215,7 @@ static void on_prepared(void *arg, hl_status st, const char *text,
     else if (st == HL_EUNSUPPORTED) /* an older Agent, whose containers pull the image themselves */
         x->state = HL_API_IMAGE_STATE_HERE;
     else
-        hl_debug("image is asked for again job=%s node=%s error=\"%s\"", j->id, x->node, text);
+        hl_debug("image is requested again job=%s node=%s error=\"%s\"", j->id, x->node, text);
     if (st == HL_OK && r->state == HL_API_IMAGE_STATE_HERE && !hl_job_state_ended(j->run.state))
         image_found(j, r->pinned);
 }

@@ -201,7 +201,7 @@ void job_resume(struct job *j)
     if (hl_jobrun_resume(&j->run, &actions) == HL_OK)
         job_carry_out(j, &actions);
     else
-        hl_error("job can't go on job=%s error=\"%s\"", j->id, hl_error_text());
+        hl_error("job can't continue job=%s error=\"%s\"", j->id, hl_error_text());
     hl_job_actions_fini(&actions);
 }
 

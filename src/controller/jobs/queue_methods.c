@@ -85,11 +85,11 @@ static void placed_text(const struct job *j, char *out, size_t cap)
     if (out[0] != '\0')
         return;
     snprintf(out, cap, "%s",
-             hl_job_state_ended(j->run.state)            ? "it is over"
-             : j->run.state == HL_API_JOB_STATE_RUNNING  ? "its pods run"
-             : j->run.state == HL_API_JOB_STATE_STARTING ? "Kubernetes places its pods, and says "
-                                                           "nothing yet of what they wait for"
-                                                         : "its pods have not been made yet");
+             hl_job_state_ended(j->run.state)           ? "it is over"
+             : j->run.state == HL_API_JOB_STATE_RUNNING ? "its pods run"
+             : j->run.state == HL_API_JOB_STATE_STARTING
+                 ? "Kubernetes places its pods, and has not reported yet what they wait for"
+                 : "its pods have not been made yet");
 }
 
 /* Why a job is not waiting. Writes at most cap bytes. */
@@ -103,7 +103,7 @@ static void other_text(const struct job *j, char *out, size_t cap)
     job_waits_for(j, &j->run, waits, sizeof(waits));
     snprintf(out, cap, "%s%s%.220s",
              hl_job_state_ended(j->run.state)           ? "it is over"
-             : j->run.state == HL_API_JOB_STATE_PENDING ? "it is about to be looked at"
+             : j->run.state == HL_API_JOB_STATE_PENDING ? "the next pass will look at it"
                                                         : "it has its slots",
              waits[0] != '\0' ? "; " : "", waits);
     elastic_tell(j, out, cap);
@@ -218,8 +218,10 @@ void method_list_queue(void *arg, struct hl_rpc_call *call,
     struct hl_api_controller_list_queue_results r = {0};
     (void)p;
     if (c->jobs->queue == NULL || c->jobs->executor->has_deadlines) {
-        call_reject(call, hl_fail(HL_EUNSUPPORTED, "on Kubernetes Volcano has the queue: `kubectl "
-                                                   "get podgroups`"));
+        call_reject(
+            call,
+            hl_fail(HL_EUNSUPPORTED,
+                    "on Kubernetes, Volcano keeps the queue: `kubectl get podgroups` shows it"));
         return;
     }
     r.queues = list_queues(c, arena);

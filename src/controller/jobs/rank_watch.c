@@ -133,8 +133,8 @@ static void note_merged(struct job *j, const struct hl_api_rank_status *r, uint3
 {
     char text[HL_JOB_TEXT_MAX];
     snprintf(text, sizeof(text),
-             "rank %d was lost again before a step of it was told, %u time%s: with the next step "
-             "one recovery is counted, from the last loss on",
+             "rank %d was lost again before it reported a step, %u time%s: its next step counts as "
+             "one recovery, measured from the last loss",
              r->rank, count, count == 1 ? "" : "s");
     j->controller->jobs->recovery_merged += count;
     job_note(j, "recovery-merged", text);
@@ -169,13 +169,14 @@ static void stall_text(const struct job *j, const struct hl_stall *s, char *out,
     static const char *const why[] = {
         [HL_STALL_STOPPED] = "its process is stopped",
         [HL_STALL_BEHIND] = "the others wait for it, a step ahead",
-        [HL_STALL_LEFT] = "the others come together again and wait for it",
+        [HL_STALL_LEFT] = "the others re-form the gang and wait for it",
     };
     const struct rank_seen *seen = s->rank >= 0 ? &j->watch->seen[s->rank] : NULL;
     hl_format_duration_ms((uint64_t)s->since_ms, since, sizeof(since));
     if (s->rank < 0)
         snprintf(out, cap,
-                 "no rank has made a step for %s, and nothing tells which keeps the others", since);
+                 "no rank has made a step for %s, and nothing shows which one holds up the others",
+                 since);
     else
         snprintf(out, cap, "rank %d on %s has made no step for %s: %s", s->rank,
                  j->run.containers[seen->container].node, since, why[s->kind]);
@@ -214,8 +215,8 @@ static void slow_text(const struct job *j, const struct rank_watch *w, int rank,
                       size_t cap)
 {
     snprintf(out, cap,
-             "rank %d on %s is slow: of a step it needs %.1f ms for itself, %.1f times what it "
-             "should, by its stage or by what it was",
+             "rank %d on %s is slow: it needs %.1f ms of a step for itself, %.1f times what is "
+             "usual for its stage or was usual for it",
              rank, j->run.containers[w->seen[rank].container].node, w->slow_said[rank].own_ms,
              w->slow_seen[rank].factor);
 }
@@ -349,8 +350,8 @@ void jobs_recovery_metrics(const struct hl_controller *c, struct hl_buf *out)
                             t->sum_s, name, phases[p], (unsigned long long)t->count);
     }
     hl_metric_family(out, "helios_recoveries_merged_total", "counter",
-                     "Replaced ranks that were lost again before a step of theirs was told: they "
-                     "count as one recovery with the next.");
+                     "Replaced ranks that were lost again before they reported a step: they count "
+                     "as one recovery with the next.");
     (void)hl_buf_printf(out, "helios_recoveries_merged_total %llu\n",
                         (unsigned long long)c->jobs->recovery_merged);
 }

@@ -172,11 +172,10 @@ static struct hl_api_plan plan_answer(const struct request *r, struct hl_arena *
     for (size_t i = 0; warnings != NULL && i < info.warnings.count; i++)
         warnings[i] = info.warnings.items[i];
     if (warnings != NULL)
-        warnings[info.warnings.count++] =
-            hl_arena_printf(arena,
-                            "this cluster has no model '%s': the image's own command must bring "
-                            "the weights",
-                            spec->model);
+        warnings[info.warnings.count++] = hl_arena_printf(
+            arena,
+            "this cluster has no model '%s': the image's own command must provide the weights",
+            spec->model);
     info.warnings.items = warnings;
     return info;
 }

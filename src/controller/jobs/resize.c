@@ -259,7 +259,7 @@ void elastic_tell(const struct job *j, char *io, size_t cap)
                  joining == 1 ? "" : "s", all_asked(j) ? "wait for that" : "start");
     else
         snprintf(io + n, cap - n,
-                 "when no job of the line takes the slots, %s after it changed last", wait);
+                 "when no job of the line needs the slots, %s after its last change", wait);
 }
 
 static void note_asked(struct job *j, int rank)
@@ -287,7 +287,7 @@ static void admit_joining(struct job *j)
 static const char *why_wait(struct job *j, const struct hl_plan_container *c)
 {
     if (c->joining > 0)
-        return "the gang takes it in when it has saved, or comes together again";
+        return "the gang accepts it after its next save, or when it re-forms";
     if (!job_is_saved(j))
         return "the size of the gang is being stored";
     return master_port_ready(j) ? "" : "the node of rank 0 looks for a port";

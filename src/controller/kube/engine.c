@@ -115,7 +115,7 @@ static void engine_wait(struct gangs *g, const char *problem)
 {
     uint64_t ms = hl_backoff_ms(ASK_MS, ASK_TOP, g->engine.tries++);
     if (strcmp(g->engine.problem, problem) != 0)
-        hl_warn("Kubernetes: it is not known yet what starts gangs error=\"%s\"", problem);
+        hl_warn("Kubernetes: unknown yet what starts gangs error=\"%s\"", problem);
     snprintf(g->engine.problem, sizeof(g->engine.problem), "%s", problem);
     g->engine.not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
 }

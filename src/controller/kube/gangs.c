@@ -103,7 +103,7 @@ static void container_check(struct job *j, int index)
     case HL_POD_SAME:
         break;
     case HL_POD_GONE:
-        container_lose(j, index, "its pod is gone");
+        container_lose(j, index, "its pod no longer exists");
         break;
     case HL_POD_LOST:
         container_lose(j, index, p.message);
@@ -245,8 +245,8 @@ static void restored_check(struct job *j)
         return;
     char text[HL_JOB_TEXT_MAX];
     snprintf(text, sizeof(text),
-             "its %s was deleted while the Controller was away; whether its ranks had finished is "
-             "not known",
+             "its %s was deleted while the Controller was not running; whether its ranks had "
+             "finished is not known",
              j->controller->gangs->root.word);
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = text});
 }

@@ -324,7 +324,7 @@ void gangs_warning(const struct gangs *g, char *out, size_t cap)
     if (!g->engine.is_decided)
         return;
     hl_kube_watcher_info(g->nodes_watch, &nodes);
-    snprintf(out, cap, "%s%s", nodes.problem[0] != '\0' ? "dead nodes are not seen: " : "",
+    snprintf(out, cap, "%s%s", nodes.problem[0] != '\0' ? "dead nodes can't be detected: " : "",
              nodes.problem);
 }
 

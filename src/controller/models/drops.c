@@ -126,9 +126,10 @@ void drop_overtaken_versions(struct hl_controller *c, const struct hl_version_re
     do {
         old = hl_version_overtaken(v, &watch);
         if (old != NULL)
-            hl_info("unfinished version is dropped, its gang has come together again model=%s "
-                    "version=%" PRId64 " job=%s",
-                    v->model->name, old->number, v->job);
+            hl_info(
+                "unfinished version is dropped, its gang has re-formed model=%s version=%" PRId64
+                " job=%s",
+                v->model->name, old->number, v->job);
     } while (old != NULL && drop_version(c, old));
 }
 
@@ -157,9 +158,10 @@ void drop_stale_versions(struct hl_controller *c)
         struct hl_version_rec *v = hl_version_stale(m, hl_wall_ms(), c->opts.gc_grace_ms, &watch);
         if (v == NULL)
             continue;
-        hl_warn("incomplete version is dropped, its writer is gone model=%s version=%" PRId64
-                " job=%s committed=%d/%d",
-                m->name, v->number, v->job, v->committed_count, v->world);
+        hl_warn(
+            "incomplete version is dropped, its writer no longer exists model=%s version=%" PRId64
+            " job=%s committed=%d/%d",
+            m->name, v->number, v->job, v->committed_count, v->world);
         drop_version(c, v);
     }
 }

@@ -172,7 +172,8 @@ static void on_import_secured(void *arg, hl_status st, const char *text)
     if (st == HL_OK)
         change_start(ic->change.c, &ic->change);
     else
-        import_done(&ic->change, hl_fail(st, "'%s' is not there: %s", ic->im->request.name, text));
+        import_done(&ic->change,
+                    hl_fail(st, "'%s' does not exist: %s", ic->im->request.name, text));
 }
 
 HL_CHECK static hl_status secure_import(struct import_change *ic)
@@ -354,7 +355,7 @@ static void on_import_started(void *arg, hl_status st, const char *text,
         return;
     }
     if (st == HL_OK && waited)
-        hl_info("import has its turn name=%s", im->request.name);
+        hl_info("import leaves the queue name=%s", im->request.name);
     import_started(im, st, text);
     imports_go_on(im->controller);
 }
@@ -404,7 +405,7 @@ static hl_status take_base(struct hl_controller *c, struct import *im)
         return hl_fail_prefix(st, "the base of the adapter, named by --base or else by "
                                   "adapter_config.json: ");
     if (base->damaged || base->shape.layers == 0)
-        return hl_fail(HL_EUNSUPPORTED, "base '%s': nothing says how it is split", r->base);
+        return hl_fail(HL_EUNSUPPORTED, "base '%s': its split is not recorded", r->base);
     HL_TRY(hl_import_as_base(&base->shape.split, r));
     r->base_config = hl_arena_strdup(&im->request_arena, base->config);
     return r->base_config != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for an import");
@@ -510,7 +511,7 @@ HL_CHECK static hl_status check_put_off(const struct import *im)
         c->listening.listened_ns - im->heard_ns <= HL_IMPORT_SILENCE_NS)
         return HL_OK;
     return hl_fail(HL_EUNAVAIL, "%s: %.200s; try again", why,
-                   pool_info(c) == NULL ? pool_state(c) : "it answers, but not to that");
+                   pool_info(c) == NULL ? pool_state(c) : "it answers, but not this call");
 }
 
 /* For an import that L3 had no place for when it was asked. */
@@ -521,11 +522,12 @@ HL_CHECK static hl_status check_queued(const struct import *im)
     const struct hl_api_text_list before = import_waits_for(im, &arena);
     if (hl_import_may_wait(waited, im->request.wait_ms))
         return HL_OK;
-    return hl_fail(HL_ETIMEDOUT,
-                   "the import has not begun in %" PRIu64 " ms, for '%.100s' and %zu more were "
-                   "not done; import it again with a longer --wait",
-                   im->request.wait_ms, before.count > 0 ? before.items[0] : "",
-                   before.count > 0 ? before.count - 1 : 0);
+    return hl_fail(
+        HL_ETIMEDOUT,
+        "the import has not begun in %" PRIu64
+        " ms, because '%.100s' and %zu more had not ended; import it again with a longer --wait",
+        im->request.wait_ms, before.count > 0 ? before.items[0] : "",
+        before.count > 0 ? before.count - 1 : 0);
 }
 
 /* If other imports wait for a place, this one waits behind them, if it may. */
@@ -607,7 +609,7 @@ void method_import_progress(void *arg, struct hl_rpc_call *call,
     if (im == NULL || im->kind != &import_of_directory) {
         call_reject(call,
                     hl_fail(HL_ENOENT,
-                            "import '%s' is not known; was the Controller restarted? import again",
+                            "import '%s' is unknown; was the Controller restarted? import again",
                             p->import_id));
         return;
     }

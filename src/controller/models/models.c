@@ -67,14 +67,14 @@ static hl_status check_unused(const struct hl_controller *c, const struct hl_ver
         return hl_fail(HL_EBUSY,
                        "version %" PRId64
                        " of '%s' is being written by job '%s': %d of %d ranks have committed; "
-                       "`helios model rm --force` removes it all the same",
+                       "`helios model rm --force` removes it anyway",
                        v->number, v->model->name, v->job, v->committed_count, v->world);
     struct version_user j;
     if (c->models->users->find_reader(c, v, &j))
         return hl_fail(HL_EBUSY,
                        "version %" PRId64
                        " of '%s' is used by job '%s', which is %s; wait or `helios cancel %s`, or "
-                       "remove it all the same with `helios model rm --force`",
+                       "remove it anyway with `helios model rm --force`",
                        v->number, v->model->name, j.job, hl_api_job_state_name(j.state), j.job);
     return HL_OK;
 }

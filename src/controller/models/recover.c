@@ -430,7 +430,7 @@ static hl_status recovery_check(const struct hl_controller *c, bool dry)
     if (c->models->recovery != NULL)
         return hl_fail(HL_EBUSY, "a recovery is running; try again when it has ended");
     if (pool_info(c) == NULL)
-        return hl_fail(HL_EUNAVAIL, "nothing can be recovered while L3 is silent: %.200s",
+        return hl_fail(HL_EUNAVAIL, "nothing can be recovered while L3 does not answer: %.200s",
                        pool_state(c));
     if (dry)
         return HL_OK;

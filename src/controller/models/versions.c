@@ -163,9 +163,8 @@ static hl_status begin_make(struct change *ch)
         return hl_fail(HL_EINVAL, "the token of a save is '%.32s', not a hexadecimal number",
                        p->token);
     if (b.token == 0) /* without a token it would join whatever is open, and might mix two saves */
-        return hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this "
-                                        "client is older than the Controller; install the same "
-                                        "release");
+        return hl_fail(HL_EUNSUPPORTED, "a version is begun without the save's token: this client "
+                                        "is older than the Controller; install the same release");
     if (!ch->durable) {
         const struct version_writer w = {
             .job = b.job, .verb = "begin", .attempt = b.attempt, .container = p->container};
@@ -205,7 +204,7 @@ HL_CHECK static hl_status check_waited(const struct hl_controller *c,
         c->listening.listened_ns - vc->since_ns <= HL_IMPORT_SILENCE_NS)
         return HL_OK;
     return hl_fail(HL_EUNAVAIL, "%s, and the catalogue is empty: %.200s; save again", why,
-                   pool_info(c) == NULL ? pool_state(c) : "it answers, but not to that");
+                   pool_info(c) == NULL ? pool_state(c) : "it answers, but not this call");
 }
 
 static void begins_tick(void *controller)
@@ -514,7 +513,7 @@ static hl_status commit_part_make(struct change *ch)
     p.expected = layout_find(ch->c, p.version);
     vc->completes = !ch->durable && !vc->checked && hl_catalog_completes(p.version, p.rank);
     if (vc->completes)
-        return hl_fail(HL_EBUSY, "L3 is asked for the shards first");
+        return hl_fail(HL_EBUSY, "L3 has to report the shards first");
     return hl_catalog_commit_part(&ch->c->catalog, &p, commit_records, ch->c);
 }
 

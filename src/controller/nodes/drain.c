@@ -44,7 +44,7 @@ static void on_drain_written(void *arg, hl_status st, const char *text)
     struct node *n = controller_stopped(d.c) ? NULL : node_find(d.c, d.name);
     if (n == NULL) {
         drain_reject(d.call,
-                     hl_fail(HL_ECANCELED, "the Controller was stopped, or the node is gone"));
+                     hl_fail(HL_ECANCELED, "the Controller was stopped, or the node was removed"));
         return;
     }
     if (st != HL_OK) {

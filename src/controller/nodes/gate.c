@@ -43,7 +43,7 @@ static void find_reason(const struct node *n, char *out, size_t cap)
         snprintf(out, cap, "health: %s; `helios node test %s` tests it again", n->health.reason,
                  n->name);
     else if (n->health.state == HL_API_HEALTH_STATE_TESTING)
-        snprintf(out, cap, "health: its first test goes on");
+        snprintf(out, cap, "health: its first test is still running");
     else if (troubles->count > 0)
         snprintf(out, cap, "%s", troubles->items[0]);
     else

@@ -108,7 +108,7 @@ static bool refuse_with_strays(struct hl_controller *c, struct hl_rpc_call *call
     }
     if (r.strays.count == 0 || hl_arena_failed(arena))
         return false;
-    hl_warn("an Agent has lost its name and is told to end its containers node=%s address=%s "
+    hl_warn("an Agent has lost its name and is ordered to end its containers node=%s address=%s "
             "containers=%zu",
             p->node.name, p->node.agent_address, r.strays.count);
     hl_reply_controller_register_node(call, &r);

@@ -75,9 +75,11 @@ hl_status node_takes(const struct node *n)
     if (!node_ready(n))
         return hl_fail(HL_EUNAVAIL, "node %s is unreachable", n->name);
     if (n->drained_ms != 0)
-        return hl_fail(HL_EUNAVAIL, "node %s takes nothing new: it is drained", n->name);
+        return hl_fail(HL_EUNAVAIL, "node %s takes no new containers or shards: it is drained",
+                       n->name);
     if (node_why_not(n)[0] != '\0')
-        return hl_fail(HL_EUNAVAIL, "node %s takes nothing new: %s", n->name, node_why_not(n));
+        return hl_fail(HL_EUNAVAIL, "node %s takes no new containers or shards: %s", n->name,
+                       node_why_not(n));
     return HL_OK;
 }
 

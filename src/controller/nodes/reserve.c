@@ -70,7 +70,7 @@ static hl_status reserve_check(const struct hl_controller *c,
         return hl_fail(HL_EUNSUPPORTED, "Kubernetes places this cluster's jobs; use kubectl cordon "
                                         "and taints");
     if (p->names.count == 0)
-        return hl_fail(HL_EINVAL, "no node is named");
+        return hl_fail(HL_EINVAL, "name at least one node");
     if (p->in_ms < 0 || p->for_ms < 0 || p->in_ms > RESERVED_MAX_MS || p->for_ms > RESERVED_MAX_MS)
         return hl_fail(HL_EINVAL, "a reservation begins and ends within ten years");
     if (strlen(p->reason) >= sizeof(n->reserved.reason))

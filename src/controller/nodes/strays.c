@@ -115,7 +115,7 @@ static void on_listed(void *arg, hl_status st, const char *text,
         for (size_t i = 0; i < r->ids.count; i++)
             hl_api_text_add(&n->strays.arena, &n->strays.ids, r->ids.items[i]);
     if (n != NULL && st != HL_OK)
-        hl_warn("containers of a silent node are not known node=%s error=\"%s\"", n->name, text);
+        hl_warn("containers of a silent node are unknown node=%s error=\"%s\"", n->name, text);
     if (n != NULL && hl_arena_failed(&n->strays.arena))
         strays_clear(n);
     else if (n != NULL)

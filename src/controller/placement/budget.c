@@ -114,7 +114,7 @@ void budget_rest(struct hl_controller *c)
     if (p->budget.rests == before)
         return;
     if (p->budget.rests != 0)
-        hl_info("moves of the policy rest because=\"%s\"", budget_rest_text(c));
+        hl_info("moves of the policy pause because=\"%s\"", budget_rest_text(c));
     else
         hl_info("moves of the policy continue");
     hl_migration_hold(&p->moves, p->budget.rests != 0 ? PRIORITY_PREFETCH : 0, placement_now_ms());

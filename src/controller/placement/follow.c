@@ -62,7 +62,8 @@ static void shard_add(struct hl_controller *c, const struct hl_shard_rec *s)
     if (st == HL_OK)
         uses_placed(c, s->id);
     if (trouble_is_new(&p->full, st))
-        hl_warn("shards are not placed: their use moves nothing error=\"%s\"", hl_error_text());
+        hl_warn("shards are not placed: reads of them cause no moves error=\"%s\"",
+                hl_error_text());
 }
 
 static void shard_follow(struct hl_controller *c, const struct hl_shard_rec *s)

@@ -303,10 +303,10 @@ static const char *end_text(hl_status st, char *buf, size_t cap)
     snprintf(buf, cap, "the move was undone: %s",
              st == HL_ECANCELED   ? "it was cancelled"
              : st == HL_ETIMEDOUT ? "it took too long"
-             : st == HL_EUNAVAIL  ? "a holder is away"
-             : st == HL_ECORRUPT  ? "the copy is not what the catalogue says"
+             : st == HL_EUNAVAIL  ? "a holder does not answer"
+             : st == HL_ECORRUPT  ? "the copy differs from the catalogue"
              : st == HL_ENOSPC    ? "there is no room"
-             : st == HL_ENOENT    ? "the shard, or a copy of it, is gone"
+             : st == HL_ENOENT    ? "the shard, or a copy of it, no longer exists"
                                   : hl_status_name(st));
     return buf;
 }
@@ -528,8 +528,7 @@ void moves_stop(struct hl_controller *c)
         struct move_call *x = p->calls;
         p->calls = x->next;
         hl_rpc_reject(x->call, HL_ECANCELED,
-                      "the Controller is shutting down; the move goes on "
-                      "when it is back");
+                      "the Controller is shutting down; the move continues when it is back");
         free(x);
     }
 }
@@ -578,11 +577,13 @@ static hl_status parse_goal(struct hl_controller *c,
 static hl_status check_pace(struct hl_place from, struct hl_place goal, uint64_t bytes_per_s)
 {
     if (bytes_per_s > 0 && bytes_per_s < PACE_MIN)
-        return hl_fail(HL_EINVAL, "a move at %" PRIu64 " bytes per second: it must be %u or more",
+        return hl_fail(HL_EINVAL,
+                       "a rate of %" PRIu64 " bytes per second for a move: it must be %u or more",
                        bytes_per_s, PACE_MIN);
     if (bytes_per_s > 0 && hl_rules_path(from, goal) == HL_MOVE_ARCHIVE)
-        return hl_fail(HL_EUNSUPPORTED, "between L3 and L4 a move takes no network of Helios: "
-                                        "order it without a rate");
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "a move between L3 and L4 uses no network of Helios: order it without a rate");
     return HL_OK;
 }
 
@@ -604,7 +605,7 @@ static hl_status move_ordered(struct hl_controller *c,
         return hl_fail(HL_ECONFLICT, "shard %s is pinned; `helios %s unpin` ends that", p->id,
                        pin_has_shard(c, id) ? "shard" : "model");
     if (s->place.tier == goal.tier && s->place.node == goal.node)
-        return hl_fail(HL_EEXIST, "shard %s is there already", p->id);
+        return hl_fail(HL_EEXIST, "shard %s is already there", p->id);
     HL_TRY(check_pace(s->place, goal, p->bytes_per_s));
     HL_TRY(moves_prepare(c, id, s->place, goal, order));
     struct place goes, comes;

@@ -75,7 +75,7 @@ static void look_at_l3(struct hl_controller *c, int64_t now_ms)
         p->l3_silent_ms = now_ms;
     if (now_ms - p->l3_silent_ms > c->opts.node_lost_ms && !p->moves.l3_gone &&
         hl_migration_node_gone(&p->moves, HL_READER_NONE, now_ms) != HL_OK)
-        hl_debug("moves while L3 is silent: %s", hl_error_text());
+        hl_debug("moves while L3 does not answer: %s", hl_error_text());
 }
 
 void placement_tick(struct hl_controller *c)

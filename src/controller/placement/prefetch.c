@@ -274,7 +274,7 @@ static bool shard_is_free(struct hl_controller *c, const struct fetch *f)
     const struct hl_move_rec *rec = hl_migration_find(&c->placement->moves, f->shard);
     if (rec != NULL && rec->order.reason < HL_LIFE_EVENTS && rec->order.goal.node != f->node &&
         hl_migration_cancel(&c->placement->moves, rec->order.id, placement_now_ms()) != HL_OK)
-        hl_debug("a move does not give way to a fetch: %s", hl_error_text());
+        hl_debug("a move was not cancelled for a fetch: %s", hl_error_text());
     return hl_migration_find(&c->placement->moves, f->shard) == NULL;
 }
 
@@ -467,7 +467,7 @@ static bool fetch_end(struct hl_controller *c, const struct prefetch *x, const s
         st = moves_order(c, &order);
     }
     if (st != HL_OK)
-        hl_debug("what was fetched in vain stays: %s", hl_error_text());
+        hl_debug("shards that were fetched in vain were not dropped: %s", hl_error_text());
     return true;
 }
 

@@ -88,8 +88,8 @@ void method_record_accesses(void *arg, struct hl_rpc_call *call,
     if (p->recording == 0)
         st = record_begin(x, &r.next);
     else if (!hl_recording_is_on(&x->recording) || p->recording != x->recording_id)
-        st = hl_fail(HL_ENOENT, "this recording of accesses is over: the Controller was restarted, "
-                                "or was not asked for a minute; record again");
+        st = hl_fail(HL_ENOENT, "this recording of accesses has ended: the Controller was "
+                                "restarted, or no call fetched from it for a minute; record again");
     r.accesses.items = hl_arena_array(arena, limit, sizeof(*r.accesses.items));
     if (st == HL_OK && hl_arena_failed(arena))
         st = hl_fail(HL_ENOMEM, "out of memory for accesses of shards");

@@ -136,7 +136,7 @@ void placement_gauges(struct hl_controller *c, struct hl_buf *out)
     hl_metric_family(out, "helios_accesses_total", "counter", "Reads of shards that count.");
     (void)hl_buf_printf(out, "helios_accesses_total %" PRIu64 "\n", p->stats.accesses);
     hl_metric_family(out, "helios_accesses_unnamed_total", "counter",
-                     "Reads by processes that read more shards than they can tell apart.");
+                     "Reads by processes that read more shards than they can count one by one.");
     (void)hl_buf_printf(out, "helios_accesses_unnamed_total %" PRIu64 "\n",
                         c->placement->unnamed_reads);
     uses_gauges(c, out);

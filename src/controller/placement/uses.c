@@ -265,7 +265,8 @@ void uses_gauges(const struct hl_controller *c, struct hl_buf *out)
         waiting += s->used && s->unsaved && !left;
     }
     hl_metric_family(out, "helios_shard_uses", "gauge",
-                     "Shards whose use the store has, is to have, or has no room for.");
+                     "Shards by their use: kept in the store, waiting to be stored, or left out "
+                     "for lack of room.");
     (void)hl_buf_printf(out,
                         "helios_shard_uses{state=\"kept\"} %u\n"
                         "helios_shard_uses{state=\"waiting\"} %u\n"

@@ -132,10 +132,10 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
     hl_metric_family(out, "helios_catalogue_shards", "gauge", "Shards that the Controller knows.");
     (void)hl_buf_printf(out, "helios_catalogue_shards %u\n", HASH_COUNT(c->catalog.shards));
     hl_metric_family(out, "helios_pool_refused", "gauge",
-                     "1 while L3 lets this Controller change nothing; `helios info` says why.");
+                     "1 while L3 refuses changes by this Controller; `helios info` says why.");
     (void)hl_buf_printf(out, "helios_pool_refused %d\n", c->claim.state == CLAIM_REFUSED);
     hl_metric_family(out, "helios_rank_reads_total", "counter",
-                     "Reads of shards that processes have told of, by the tier of their bytes.");
+                     "Reads of shards that processes have reported, by the tier of their bytes.");
     for (int t = HL_API_TIER_L2; t <= HL_API_TIER_L3; t++)
         (void)hl_buf_printf(out, "helios_rank_reads_total{tier=\"%s\"} %" PRIu64 "\n",
                             hl_api_tier_name(t), c->service->tier_reads[t]);

@@ -13,8 +13,8 @@
 /* The failure's text is the thread's error text. */
 static void note_damaged(struct hl_controller *c, const char *key)
 {
-    hl_error("a record of the store can't be read; its object is left out and the record stays as "
-             "it is key=%s error=\"%s\"",
+    hl_error("a record of the store can't be read; its object is left out and the record is kept "
+             "key=%s error=\"%s\"",
              key, hl_error_text());
     if (c->damaged == NULL)
         c->damaged = json_object();

@@ -32,7 +32,7 @@ static hl_status grow_slots(struct hl_cache *c)
 {
     uint32_t room = c->slot_room == 0 ? SLOTS_MIN : c->slot_room * 2;
     if (room > SLOTS_MAX)
-        return hl_fail(HL_ENOSPC, "a cache of more than %u objects", SLOTS_MAX);
+        return hl_fail(HL_ENOSPC, "a cache can hold at most %u objects", SLOTS_MAX);
     struct hl_cache_slot *slots = realloc(c->slots, room * sizeof(*slots));
     if (slots == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a cache of %u objects", room);

@@ -302,7 +302,7 @@ static hl_status load_shard(struct hl_catalog *c, const char *key, const json_t 
     shard_record_key(s, own, sizeof(own));
     hl_status st = strcmp(own, key) == 0 ? HL_OK : fail_key(own);
     if (st == HL_OK && hl_catalog_shard(c, s->id) != NULL)
-        st = hl_fail(HL_EEXIST, "shard %s is there already", hl_id_format(s->id).s);
+        st = hl_fail(HL_EEXIST, "shard %s exists already", hl_id_format(s->id).s);
     if (st == HL_OK)
         st = hl_version_reserve(v, 1);
     if (st != HL_OK) {

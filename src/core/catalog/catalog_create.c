@@ -106,7 +106,7 @@ hl_status hl_model_check_create(const struct hl_model_rec *m, const struct hl_ve
     const struct hl_api_split split = hl_split_resolve(&b->create, &own);
     if (has_config(b) && !same_config(m, b))
         return hl_fail(HL_ECONFLICT,
-                       "model '%s' has another config than the one that is given, or none: leave "
+                       "the config of model '%s' differs from the given one, or is missing: leave "
                        "the config out, or save under another name",
                        m->name);
     if (b->create.tp == 0 || is_visible(m) || hl_split_equal(&split, &own))

@@ -177,9 +177,9 @@ const char *hl_version_left_out(struct hl_version_rec *v, char *buf, size_t cap)
     }
     if (shares > 0 && hl_version_shares_state(v))
         n = snprintf(buf, cap,
-                     "optimizer state (%zu shards): data-parallel ranks share it out, and not each "
-                     "tensor whole in one share or in pieces that cover it, which only their own "
-                     "split can read",
+                     "optimizer state (%zu shards): data-parallel ranks hold shares of it, and "
+                     "some tensors are neither whole in one share nor in pieces that cover them, "
+                     "so only their own split can read it",
                      shares);
     if (blobs > 0 && n >= 0 && (size_t)n < cap)
         snprintf(
@@ -225,7 +225,7 @@ static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard
     struct hl_shard_rec *const *at = hl_version_shard_at(r->v, shard);
     if (at == NULL)
         return hl_fail(HL_EINVAL,
-                       "the version has no part %s at pp %d, tp %d, which its config asks for",
+                       "the version has no part %s at pp %d, tp %d, which its config requires",
                        shard->part, shard->pp, shard->tp);
     if ((*at)->layout == NULL)
         return hl_fail(HL_EUNSUPPORTED,
@@ -259,15 +259,15 @@ static hl_status crc_recorded(void *arg, const struct hl_partition_shard *shard,
     struct hl_shard_rec *const *at = hl_version_shard_at(r->v, shard);
     struct listed *held;
     if (at == NULL || (*at)->tensor_crcs == NULL)
-        return hl_fail(HL_EUNSUPPORTED,
-                       "part %s at pp %d, tp %d came without the checksums of its tensors, so "
-                       "whether tensor ranks hold '%.200s' alike is not known; read the version as "
-                       "it was saved",
-                       shard->part, shard->pp, shard->tp, name);
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "part %s at pp %d, tp %d came without the checksums of its tensors, so it is not known "
+            "whether tensor ranks hold the same '%.200s'; read the version as it was saved",
+            shard->part, shard->pp, shard->tp, name);
     HL_TRY(read_recorded(r, at, &held));
     const struct hl_tensor *t = find_listed(held, name);
     if (t == NULL)
-        return hl_fail(HL_EINTERNAL, "tensor '%s' was listed and is not there", name);
+        return hl_fail(HL_EINTERNAL, "tensor '%s' was listed but does not exist", name);
     *out = hl_layout_crc((*at)->tensor_crcs, (size_t)(t - held->tensors));
     return HL_OK;
 }

@@ -87,7 +87,7 @@ hl_status hl_version_check_planned(const struct hl_version_rec *v,
             return hl_fail(
                 HL_EUNSUPPORTED,
                 "part %s at pp %d, tp %d is not one that the model's config asks for, where '%.*s' "
-                "is the first of %u tensors: nothing says how they are cut; %s works, which the "
+                "is the first of %u tensors: nothing says how they are cut; use %s, which the "
                 "version was saved with",
                 s->part, s->pp, s->tp, s->layout != NULL ? (int)strcspn(s->layout, "\t") : 1,
                 s->layout != NULL ? s->layout : "?", s->tensors, hl_split_cut_text(&own, sizes));

@@ -82,7 +82,7 @@ hl_status hl_catalog_damaged(struct hl_catalog *c, const char *key)
                                                 : 0;
     if (wanted == 0 || n != wanted || hl_model_name_check(name) != HL_OK ||
         (n == 4 && hl_id_parse(id_text, &id) != HL_OK))
-        return hl_fail(HL_ENOENT, "record %s: the key names nothing of the catalogue", key);
+        return hl_fail(HL_ENOENT, "record %s: the key names no object of the catalogue", key);
     HL_TRY(model_of_key(c, name, &m));
     if (n == 2)
         return HL_OK;

@@ -155,11 +155,11 @@ static hl_status fail_layout(const struct hl_version_rec *v, const struct hl_ver
 {
     char why[HL_ERROR_TEXT_MAX];
     snprintf(why, sizeof(why), "%s", hl_error_text());
-    return hl_fail(HL_EINVAL,
-                   "version %" PRId64 " does not match the layout of %s@%" PRId64
-                   ": %s; if that is meant, save with strict=False (any_dtype=True for other "
-                   "dtypes only)",
-                   v->number, v->model->name, base->number, why);
+    return hl_fail(
+        HL_EINVAL,
+        "version %" PRId64 " does not match the layout of %s@%" PRId64
+        ": %s; if that is intended, save with strict=False (any_dtype=True for other dtypes only)",
+        v->number, v->model->name, base->number, why);
 }
 
 static hl_status check_twice(const struct hl_version_rec *v, struct hl_shard_rec *const *list,

@@ -14,8 +14,8 @@ static hl_status check_model(const struct hl_version_rec *v)
         return HL_OK;
     /* The model's split and naming are unknown. */
     return hl_fail(HL_ECORRUPT,
-                   "the record of model '%s' in the Controller's store is damaged: nothing of it "
-                   "can be read; restore the store from a backup",
+                   "the record of model '%s' in the Controller's store is damaged and the model "
+                   "can't be read; restore the store from a backup",
                    v->model->name);
 }
 
@@ -49,8 +49,8 @@ static hl_status fail_position(const struct hl_version_rec *v, const struct hl_a
     char text[HL_SPLIT_TEXT_MAX];
     return hl_fail(HL_ENOENT,
                    "'%s' version %" PRId64
-                   " has no shards at pp %d, tp %d, ep %d: it is sliced %s; "
-                   "for another layout say its sizes too (--tp-size, tp_size=)",
+                   " has no shards at pp %d, tp %d, ep %d: it is sliced %s; for another layout "
+                   "give its sizes too (--tp-size, tp_size=)",
                    v->model->name, v->number, pp, tp, ep, hl_split_text(split, text));
 }
 

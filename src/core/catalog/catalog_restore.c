@@ -106,7 +106,7 @@ static hl_status add_version(const struct hl_catalog *c, struct hl_catalog *fres
     const struct hl_version_rec *old = find_version(find_model(c, from->model), from->number);
     if ((old != NULL && old->state == HL_API_VERSION_STATE_VISIBLE) ||
         find_version(m, from->number) != NULL)
-        return hl_fail(HL_EEXIST, "version %" PRId64 " of '%s' is there already", from->number,
+        return hl_fail(HL_EEXIST, "version %" PRId64 " of '%s' exists already", from->number,
                        from->model);
     struct hl_version_rec *v;
     HL_TRY(hl_version_rec_from(&from->doc.version, &v));

@@ -73,7 +73,7 @@ const char *hl_version_trouble(const struct hl_version_rec *v, char *buf, size_t
         snprintf(buf, cap, "the records of %zu of its %zu shards are damaged or missing", damaged,
                  v->shard_count + v->records_missing);
     else if (v->records_differ)
-        snprintf(buf, cap, "the records of its shards are not those that were stored with it");
+        snprintf(buf, cap, "the records of its shards differ from those that were stored with it");
     else if (lost > 0)
         snprintf(buf, cap, "%zu of its %zu shards are lost", lost, v->shard_count);
     else

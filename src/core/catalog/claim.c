@@ -71,12 +71,12 @@ hl_status hl_claim_permit(const char *what, struct hl_id owner, const char *name
         return HL_OK;
     if (named[0] == '\0')
         return hl_fail(HL_EPERM,
-                       "the %s belongs to cluster %s; a call that takes shards out of it has to "
+                       "the %s belongs to cluster %s; a call that removes shards from it has to "
                        "name its cluster",
                        what, text.s);
     return hl_fail(HL_EPERM,
-                   "the %s belongs to cluster %s, not to %.40s, which may change nothing in it; "
-                   "`helios recover` takes it over",
+                   "the %s belongs to cluster %s, not to %.40s, which must not change it; `helios "
+                   "recover` takes it over",
                    what, text.s, named);
 }
 

@@ -49,10 +49,11 @@ static hl_status compare_shard(const char *what, uint64_t size, uint32_t crc,
     if (found == NULL)
         return hl_fail(HL_ENOENT, "%s is neither in the pool nor in the archive; save again", what);
     if (found->size_bytes != size)
-        return hl_fail(HL_EINVAL, "%s has %" PRIu64 " bytes in the pool, but %" PRIu64 " stated",
-                       what, found->size_bytes, size);
+        return hl_fail(HL_EINVAL,
+                       "%s has %" PRIu64 " bytes in the pool, but %" PRIu64 " were stated", what,
+                       found->size_bytes, size);
     if (found->crc32_known && found->crc32 != crc)
-        return hl_fail(HL_EINVAL, "%s has CRC-32 %08x in the pool, but %08x stated", what,
+        return hl_fail(HL_EINVAL, "%s has CRC-32 %08x in the pool, but %08x was stated", what,
                        found->crc32, crc);
     return HL_OK;
 }
@@ -90,7 +91,7 @@ hl_status hl_commit_check(const struct hl_version_rec *v, const struct hl_api_sh
     HL_AUTO(hl_freep) struct find *list = calloc(found->count + 1, sizeof(*list));
     struct finds finds = {.list = list};
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for what L3 found");
+        return hl_fail(HL_ENOMEM, "out of memory for L3's answer");
     for (size_t i = 0; i < found->count; i++)
         if (hl_id_parse(found->items[i].id, &list[finds.count].id) == HL_OK)
             list[finds.count++].shard = &found->items[i];

@@ -44,8 +44,8 @@ static hl_status check_sizes(const struct hl_api_split *base, const struct hl_ap
     for (size_t i = 0; i < HL_ARRAY_LEN(sizes); i++)
         if (sizes[i][0] != 0 && sizes[i][0] != sizes[i][1])
             return hl_fail(HL_EINVAL,
-                           "an adapter is stored as its base '%s' is, %s; leave the sizes out: "
-                           "every reader asks for its own",
+                           "an adapter has the layout of its base '%s', %s; leave the sizes out: "
+                           "every reader gives its own",
                            r->base, hl_split_text(base, text));
     return HL_OK;
 }

@@ -97,7 +97,8 @@ hl_status hl_manifest_encode(const struct hl_version_rec *v, struct hl_id cluste
                        v->number, v->model->name);
     if (strlen(text) > HL_MANIFEST_MAX) {
         free(text);
-        return hl_fail(HL_EINVAL, "the manifest of version %" PRId64 " of '%s' would pass %zu MiB",
+        return hl_fail(HL_EINVAL,
+                       "the manifest of version %" PRId64 " of '%s' would exceed %zu MiB",
                        v->number, v->model->name, HL_MANIFEST_MAX >> 20);
     }
     *out = text;
@@ -149,7 +150,7 @@ static hl_status check_shard(const struct hl_api_manifest_shard *shard, uint64_t
     if (s == NULL)
         return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
     hl_status st = hl_manifest_is(s->id) || hl_id_is_none(s->id)
-                       ? bad_manifest("a shard has no shard's id")
+                       ? bad_manifest("the id of a shard is invalid")
                        : HL_OK;
     *sum += mix_shard(s->id);
     *bytes += s->size_bytes; /* can wrap at 2^20 shards of 2^55 bytes; it is only shown */
@@ -184,7 +185,7 @@ static hl_status check_manifest(struct hl_manifest *m)
     for (size_t i = 0; i < doc->shards.count; i++)
         HL_TRY(check_shard(&doc->shards.items[i], &sum, &m->bytes));
     if (m->id.hi != HL_MANIFEST_HI || m->id.lo != sum)
-        return bad_manifest("its id is not that of what it names");
+        return bad_manifest("its id does not match what it names");
     return HL_OK;
 }
 
@@ -261,7 +262,7 @@ static hl_status find_text(const struct hl_safetensors *st, const char *file, co
         return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
     const char *at = file + st->data_offset + t->offset;
     if (hl_crc32(0, at, t->size) != crc)
-        return bad_manifest("its checksum is not that of its text");
+        return bad_manifest("its checksum does not match its text");
     *text = at;
     *len = t->size;
     return HL_OK;

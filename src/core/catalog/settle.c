@@ -195,5 +195,5 @@ hl_status hl_settle(const struct hl_settle *in, char **out)
     hl_hf_config_fini(&s.hf);
     free(s.parts);
     return st == HL_OK ? st
-                       : hl_fail_prefix(st, "model '%s' is not what its config says: ", in->model);
+                       : hl_fail_prefix(st, "model '%s' does not match its config: ", in->model);
 }

@@ -106,7 +106,7 @@ void hl_failure_sentence(const struct hl_api_job_failure *f, char *out, size_t c
         snprintf(out, cap, "%s on %s exited with code %d", who, f->node, f->exit_code);
         break;
     case HL_API_FAILURE_KIND_MISTAKE:
-        snprintf(out, cap, "%s on %s exited with code %d, which says that it was started wrongly",
+        snprintf(out, cap, "%s on %s exited with code %d, which means that it was started wrongly",
                  who, f->node, f->exit_code);
         break;
     case HL_API_FAILURE_KIND_SAVE:
@@ -114,7 +114,7 @@ void hl_failure_sentence(const struct hl_api_job_failure *f, char *out, size_t c
                  f->exit_code);
         break;
     case HL_API_FAILURE_KIND_STALL:
-        snprintf(out, cap, "%s on %s was ended, for it hung or was slow", who, f->node);
+        snprintf(out, cap, "%s on %s was ended because it hung or was slow", who, f->node);
         break;
     case HL_API_FAILURE_KIND_LOST:
         if (f->message[0] == '\0')

@@ -118,18 +118,18 @@ bool hl_job_range_check(struct hl_job *job, struct hl_job_fault *f)
                            hl_job_replica_ranks(job), HL_JOB_WORLD_MAX);
     job->grid.dp = hl_job_size_from(job, 1);
     if (job->grid.dp == 0)
-        return range_fault(f, FIELD, POINTER,
-                           "with none of the sizes %d to %d do the experts come out even: "
-                           "expert_model_parallel_size %d times expert_tensor_parallel_size has to "
-                           "divide the ranks of a stage",
-                           job->dp_min, job->dp_max, job->ep);
+        return range_fault(
+            f, FIELD, POINTER,
+            "none of the sizes %d to %d divides the experts evenly: expert_model_parallel_size %d "
+            "times expert_tensor_parallel_size has to divide the ranks of a stage",
+            job->dp_min, job->dp_max, job->ep);
     if (hl_job_resizes(job) && job->spare_slots > 0)
         return range_fault(f, "spareSlots", "/spareSlots",
-                           "a gang with data_parallel_size: {min, max} goes on without a lost "
-                           "server, and takes a free slot when there is one; remove the key");
+                           "a gang with data_parallel_size: {min, max} continues without a lost "
+                           "server, and uses a free slot when there is one; remove the key");
     if (hl_job_resizes(job) && (rules->data.required || rules->gang.required))
         return range_fault(f, "placement", "/placement",
-                           "replicas that come later are placed by themselves, so data and gang "
-                           "can't be required with data_parallel_size: {min, max}; use preferred");
+                           "replicas that join later are placed separately, so data and gang can't "
+                           "be required with data_parallel_size: {min, max}; use preferred");
     return true;
 }

@@ -12,11 +12,11 @@
     "path in the image"
 
 #define VOLCANO_PLACES                                                                             \
-    "on Kubernetes Volcano chooses the nodes and knows no such rule; remove the key, or submit "   \
+    "on Kubernetes, Volcano chooses the nodes and has no such rule; remove the key, or submit "    \
     "to a cluster whose Agents run the jobs"
 
 #define VOLCANO_QUEUE                                                                              \
-    "on Kubernetes Volcano has the queue; remove the key, and give kubernetes.queue or "           \
+    "on Kubernetes, Volcano keeps the queue; remove the key, and give kubernetes.queue or "        \
     "podTemplate.spec.priorityClassName there"
 
 #define WHOLE_GANG                                                                                 \
@@ -24,7 +24,7 @@
     "and give restarts"
 
 #define NO_PROCESS                                                                                 \
-    "a rank that runs in an image is named only, its process is not the node's to end; remove "    \
+    "a rank that runs in an image can only be named, the node can't end its process; remove "      \
     "the key"
 
 /* Keys that some executors do not support: why, and what to do instead. */

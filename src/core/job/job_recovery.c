@@ -55,11 +55,11 @@ static bool check_rules(const struct hl_job *job, enum hl_job_executor executor,
                          "key");
     if (kind[HL_API_FAILURE_KIND_STALL] != HL_FAILURE_UNSAID && !ends)
         return fault_set(fault, "onFailure.stall", "/onFailure/stall",
-                         "has an effect with recovery: {onHang: end} only");
+                         "only has an effect with recovery: {onHang: end}");
     if (kind[HL_API_FAILURE_KIND_SAVE] != HL_FAILURE_UNSAID &&
         executor == HL_JOB_EXECUTOR_KUBERNETES)
         return fault_set(fault, "onFailure.save", "/onFailure/save",
-                         "pods do not tell what a rank was busy with; use exit");
+                         "pods do not report what a rank was busy with; use exit");
     return true;
 }
 

@@ -581,7 +581,7 @@ static hl_status take_plan(struct hl_jobrun *run, struct hl_plan *plan)
 {
     if (run->state != HL_API_JOB_STATE_PENDING || plan == NULL || !plan->feasible ||
         plan->container_count < 1)
-        return hl_fail(HL_ECONFLICT, "job %s is %s and takes no plan", run->id,
+        return hl_fail(HL_ECONFLICT, "job %s is %s and accepts no plan", run->id,
                        hl_api_job_state_name(run->state));
     struct hl_jobrun_container *list = calloc((size_t)plan->container_count, sizeof(*list));
     if (list == NULL)

@@ -185,7 +185,7 @@ hl_status hl_jobrun_from_json(const json_t *doc, struct hl_jobrun *out)
     if (st != HL_OK)
         return hl_fail_prefix(st == HL_ENOMEM ? st : HL_ECORRUPT, "record of a job: ");
     if (record.id[0] == '\0' || strlen(record.id) > HL_JOB_ID_MAX)
-        return hl_fail(HL_ECORRUPT, "record of a job: field id: '%.100s' has not 1 to %d bytes",
+        return hl_fail(HL_ECORRUPT, "record of a job: field id: '%.100s' must have 1 to %d bytes",
                        record.id, HL_JOB_ID_MAX);
     struct hl_jobrun run = run_of_record(&record);
     st = read_lists(&record, json_object_get(doc, "plan"), &run);

@@ -56,7 +56,7 @@ hl_status hl_jobrun_check_resize(struct hl_jobrun *run, const struct hl_job_even
     if (plan == NULL || run->state != HL_API_JOB_STATE_RUNNING ||
         (grows ? plan->container_count <= run->container_count
                : plan->container_count != run->container_count))
-        return hl_fail(HL_ECONFLICT, "job %s is %s and takes no plan of another size", run->id,
+        return hl_fail(HL_ECONFLICT, "job %s is %s and accepts no plan of another size", run->id,
                        hl_api_job_state_name(run->state));
     if (!grows)
         return HL_OK;

@@ -45,7 +45,7 @@ static const struct field metadata_fields[] = {
     {"labels", OBJECT, NULL},
     {"annotations", OBJECT, NULL},
     {"name", TEXT, BY_PLAN},
-    {"namespace", TEXT, "the option kube.namespace of helios-controller says it"},
+    {"namespace", TEXT, "the option kube.namespace of helios-controller sets it"},
 };
 static const struct field spec_fields[] = {
     {"affinity", OBJECT, NULL},
@@ -195,11 +195,12 @@ static bool fail_unknown(struct walk *w, const struct field *fields, size_t coun
             names[n++] = fields[i].name;
     const char *near = hl_did_you_mean(key, names, n);
     if (near != NULL)
-        return walk_fail(w, true, "'%.64s' is not taken in %s; did you mean '%s'?", key, of, near);
+        return walk_fail(w, true, "'%.64s' is not accepted in %s; did you mean '%s'?", key, of,
+                         near);
     for (size_t i = 0; i < n; i++)
         used = text_append(all, sizeof(all), text_append(all, sizeof(all), used, i > 0 ? ", " : ""),
                            names[i]);
-    return walk_fail(w, true, "'%.64s' is not taken in %s; these are: %s", key, of, all);
+    return walk_fail(w, true, "'%.64s' is not accepted in %s; these are: %s", key, of, all);
 }
 
 /* Checks that every member of the object is an accepted field. */
@@ -288,7 +289,7 @@ static bool check_volume(struct walk *w, const json_t *volume)
         return walk_fail(w, false, "a volume needs a name");
     if (strcmp(name, "shm") == 0 || strcmp(name, "ascend-910-config") == 0 ||
         strncmp(name, "mount-", 6) == 0)
-        return walk_fail(w, false, "the name '%.64s' is taken by Helios; use another one", name);
+        return walk_fail(w, false, "Helios uses the name '%.64s' itself; use another one", name);
     if (host == NULL)
         return true;
     const char *path = text_of(host, "path");
@@ -398,9 +399,10 @@ static bool check_amounts(const struct walk *w, const json_t *amounts)
 static bool check_rank(struct walk *w, const json_t *rank, const json_t *volumes)
 {
     if (strcmp(text_of(rank, "name"), HL_PODSPEC_RANK) != 0)
-        return walk_fail(w, false,
-                         "must be called '" HL_PODSPEC_RANK "': it stands for the container of "
-                         "each rank, and a pod has no other");
+        return walk_fail(
+            w, false,
+            "must be called '" HL_PODSPEC_RANK
+            "': it describes the container of each rank, and a pod has no other container");
     if (!CHECK_FIELDS(w, rank, rank_fields, "the container of a rank"))
         return false;
     struct walk env = walk_into(w, "env");

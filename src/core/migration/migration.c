@@ -31,14 +31,14 @@ static hl_status migration_opts_check(const struct hl_migration_opts *o)
 {
     if (o->domains == 0 || o->in_flight == 0 || o->per_node == 0)
         return hl_fail(HL_EINVAL,
-                       "moves in flight (%u), per node (%u) and domains (%u) are at least 1",
+                       "moves in flight (%u), per node (%u) and domains (%u) must be at least 1",
                        o->in_flight, o->per_node, o->domains);
     for (int i = 0; i < HL_MOVE_PATHS; i++)
         if (o->per_path[i] == 0)
-            return hl_fail(HL_EINVAL, "moves of path %d are at least 1", i);
+            return hl_fail(HL_EINVAL, "the limit of moves on path %d must be at least 1", i);
     if (o->wait_ms <= 0 || o->copy_ms <= 0 || o->stop_ms <= 0 || o->grace_ms < 0 ||
         o->clean_ms <= 0 || o->retry_ms <= 0)
-        return hl_fail(HL_EINVAL, "the times of a move are above 0 ms");
+        return hl_fail(HL_EINVAL, "the times of a move must be above 0 ms");
     return HL_OK;
 }
 
@@ -100,10 +100,11 @@ static hl_status migration_order_check(const struct hl_migration *m, const struc
     if (hl_id_is_none(o->id) || hl_id_is_none(o->shard) || place_equal(o->from, o->goal))
         return hl_fail(HL_EINVAL, "a move of shard %s needs an id and two places", shard.s);
     if (migration_by_shard(m, o->shard) != NULL)
-        return hl_fail(HL_EBUSY, "shard %s moves already; cancel that move, or wait for its end",
+        return hl_fail(HL_EBUSY,
+                       "shard %s is already being moved; cancel that move, or wait until it ends",
                        shard.s);
     if (migration_by_id(m, o->id) != NULL)
-        return hl_fail(HL_EINVAL, "there is a move with the id %s", hl_id_format(o->id).s);
+        return hl_fail(HL_EINVAL, "a move with the id %s exists already", hl_id_format(o->id).s);
     return HL_OK;
 }
 
@@ -122,9 +123,9 @@ hl_status hl_migration_order(struct hl_migration *m, const struct hl_move_order 
     struct hl_move *mv;
     migration_advance(m, now_ms);
     if (m->count >= m->opts.moves_max)
-        return hl_fail(HL_ENOSPC, "%u moves wait or are in flight; no more are taken", m->count);
+        return hl_fail(HL_ENOSPC, "%u moves wait or are in flight; no more are accepted", m->count);
     if (migration_is_gone(m, order->from) || migration_is_gone(m, order->goal))
-        return hl_fail(HL_EUNAVAIL, "shard %s can't move: the holder of its %s is gone",
+        return hl_fail(HL_EUNAVAIL, "shard %s can't move: the holder of its %s is no longer known",
                        hl_id_format(order->shard).s,
                        migration_is_gone(m, order->from) ? "source" : "target");
     HL_TRY(migration_new(m, order, &mv));
@@ -167,8 +168,9 @@ hl_status hl_migration_cancel(struct hl_migration *m, struct hl_id id, int64_t n
     struct hl_id_text shard = hl_id_format(mv->rec.order.shard);
     if (mv->rec.phase == HL_MOVE_PHASE_ENDING ||
         (mv->rec.phase == HL_MOVE_PHASE_CLEANING && mv->dropping))
-        return hl_fail(
-            HL_EBUSY, "the move of shard %s has been made; order one that brings it back", shard.s);
+        return hl_fail(HL_EBUSY,
+                       "the move of shard %s is complete; to reverse it, order a move back",
+                       shard.s);
     if (mv->rec.phase == HL_MOVE_PHASE_WAITING)
         move_end(m, mv, HL_ECANCELED);
     else if (mv->rec.phase != HL_MOVE_PHASE_REVERTING && mv->rec.phase != HL_MOVE_PHASE_UNDOING)

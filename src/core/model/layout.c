@@ -147,7 +147,8 @@ static hl_status line_verify(const struct line *l, size_t number)
     }
     if (ok && shape_is_plain(l))
         return HL_OK;
-    return hl_fail(HL_EINVAL, "line %zu of a layout is not NAME, DTYPE and extents between tabs",
+    return hl_fail(HL_EINVAL,
+                   "line %zu of a layout is not NAME, DTYPE and extents, separated by tabs",
                    number);
 }
 
@@ -158,7 +159,7 @@ hl_status hl_layout_verify(const char *layout)
     for (const char *at = layout; *at != '\0'; at = l.next, before = l) {
         number++;
         if (!line_read(at, &l))
-            return hl_fail(HL_EINVAL, "line %zu of a layout has no two tabs and an end", number);
+            return hl_fail(HL_EINVAL, "line %zu of a layout lacks two tabs and a line end", number);
         HL_TRY(line_verify(&l, number));
         if (number > 1 && line_order(&before, &l) >= 0)
             return hl_fail(HL_EINVAL, "line %zu of a layout is not sorted by name", number);

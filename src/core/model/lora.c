@@ -221,13 +221,14 @@ HL_CHECK static hl_status check_halves(const struct lora *l, const struct hl_ten
     size_t n = strlen(module);
     if (piece == PIECE_MAGNITUDE &&
         find_piece(l, module, n, pieces[PIECE_MAGNITUDE_WEIGHT].ending) != NULL)
-        return hl_fail(HL_EINVAL, "adapter tensor '%s' is there twice, the other ends with .weight",
+        return hl_fail(HL_EINVAL,
+                       "adapter tensor '%s' appears twice, once more with .weight at its end",
                        t->name);
     for (int half = PIECE_A; half <= PIECE_B; half++) {
         const struct hl_tensor *other = find_piece(l, module, n, pieces[half].ending);
         if (other == NULL)
             return hl_fail(HL_ENOENT,
-                           "adapter tensor '%s' has no other half: '" PREFIX "%s%s' is missing",
+                           "adapter tensor '%s' lacks its other half: '" PREFIX "%s%s' is missing",
                            t->name, module, pieces[half].ending);
         if (piece == PIECE_A && half == PIECE_B && other->rank == 2 &&
             other->shape[1] != t->shape[0])
@@ -331,11 +332,11 @@ HL_CHECK static hl_status adapted_layer(const struct lora *l, const struct hl_fa
             continue;
         HL_TRY(hl_family_source_name(l->base->family, l->prefix, row, k, layer, e, name,
                                      sizeof(name)));
-        return hl_fail(
-            HL_EUNSUPPORTED,
-            "the adapter of '%s' has another rank than that of expert 0, or one of them "
-            "has none: experts of a layer can only be sliced if they are adapted alike; " REMEDY,
-            name);
+        return hl_fail(HL_EUNSUPPORTED,
+                       "the adapter of '%s' has a different rank than that of expert 0, or one of "
+                       "them has none: experts of a layer can only be sliced if they are adapted "
+                       "in the same way; " REMEDY,
+                       name);
     }
     return HL_OK;
 }

@@ -471,11 +471,10 @@ HL_CHECK static hl_status read_config(struct args_builder *b)
     HL_TRY(hl_model_config_read(b->in->config, &b->config));
     HL_TRY(hl_model_config_hf(&b->config, &b->hf));
     if (b->hf.layout == HL_LAYOUT_OTHER && !is_known(b->hf.architecture))
-        return hl_fail(
-            HL_EUNSUPPORTED,
-            "Megatron's arguments of a %s model are not known; export with --no-args and "
-            "write them by hand",
-            b->hf.architecture);
+        return hl_fail(HL_EUNSUPPORTED,
+                       "Megatron's arguments for a %s model are unknown; export with --no-args and "
+                       "write them by hand",
+                       b->hf.architecture);
     return hl_hf_training_read(&b->hf, "the model's config", &b->training);
 }
 

@@ -200,8 +200,7 @@ HL_CHECK static hl_status check_twice(const struct hl_safetensors *st)
     for (size_t i = 1; i < st->count; i++) {
         const char *name = st->tensors[st->by_name[i]].name;
         if (strcmp(st->tensors[st->by_name[i - 1]].name, name) == 0)
-            return hl_fail(HL_EINVAL, "tensor '%s' is there under both namings, local and te",
-                           name);
+            return hl_fail(HL_EINVAL, "tensor '%s' exists under both namings, local and te", name);
     }
     return HL_OK;
 }

@@ -252,8 +252,8 @@ HL_CHECK static hl_status fail_shape(const struct finding *f, size_t k, const st
     uint64_t rows = f->rows[k];
     char has[192], blocks[128];
     if (one)
-        return hl_fail(HL_EINVAL, "scale '%s' has shape %s; it is one number: [] or [1]", t->name,
-                       hl_tensor_shape_text(t, has, sizeof(has)));
+        return hl_fail(HL_EINVAL, "scale '%s' has shape %s; it must be one number: [] or [1]",
+                       t->name, hl_tensor_shape_text(t, has, sizeof(has)));
     if (block[0] > 0)
         snprintf(blocks, sizeof(blocks),
                  "[%" PRIu64 ",%" PRIu64 "] for blocks of %" PRIu64 "x%" PRIu64,
@@ -497,8 +497,8 @@ hl_status hl_planner_number(struct hl_planner *p, const char *name, struct hl_fo
     part.rank = t->rank;
     if (!is_shape(t, 0, 0, 0) && !is_shape(t, 1, 1, 0))
         return hl_fail(HL_EUNSUPPORTED,
-                       "scale '%s' has shape %s: of scales of keys and values only one number "
-                       "is known; " HL_FORMAT_REMEDY,
+                       "scale '%s' has shape %s: a scale of keys and values must be one "
+                       "number; " HL_FORMAT_REMEDY,
                        name, hl_tensor_shape_text(t, has, sizeof(has)));
     *out = part;
     return HL_OK;
@@ -517,8 +517,9 @@ HL_CHECK static hl_status check_stray(const struct hl_planner *p, const char *na
         if (k < 0 || (size_t)k >= sizeof(weight) || !hl_planner_dtype(p, weight, &dtype))
             return hl_fail(HL_EINVAL, "scale '%s' has no weight: '%s' is not in the files", name,
                            weight);
-        return hl_fail(HL_EINVAL, "scale '%s' has a weight of %s, which takes none; remove it",
-                       name, hl_dtype_name(dtype));
+        return hl_fail(HL_EINVAL,
+                       "scale '%s' belongs to a weight of %s, which has no scales; remove it", name,
+                       hl_dtype_name(dtype));
     }
     return HL_OK;
 }

@@ -166,7 +166,7 @@ hl_status hl_partition_as_stored(const struct hl_tensor *sources, const char *co
 {
     struct hl_partition_plan plan = {0};
     if (count == 0)
-        return hl_fail(HL_EINVAL, "no tensors: nothing is stored");
+        return hl_fail(HL_EINVAL, "there are no tensors to store");
     HL_TRY(check_names(sources, count));
     hl_status st = make_room(&plan, sources, count);
     if (st != HL_OK) {

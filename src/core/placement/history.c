@@ -79,7 +79,7 @@ hl_status hl_life_change(struct hl_life *life, struct hl_history *h, uint32_t sh
     enum hl_life_state from = (enum hl_life_state)life->state;
     enum hl_life_state to = hl_life_next(from, change->event, (enum hl_life_state)life->before);
     if (to == HL_LIFE_NONE)
-        return hl_fail(HL_ECONFLICT, "a shard that is %s can't change because '%s'",
+        return hl_fail(HL_ECONFLICT, "a shard that is %s can't change for the reason '%s'",
                        hl_life_state_text(from), hl_life_event_text(change->event));
     struct hl_change whole = *change;
     whole.from = from;

@@ -448,7 +448,7 @@ static hl_status check_limits(const struct hl_policy_limits *limits)
                            "must be above 0",
                            names[i], limits->rates[i]);
     if (limits->node_count > HL_NODES_MAX)
-        return hl_fail(HL_EINVAL, "limits of %u nodes: at most %u", limits->node_count,
+        return hl_fail(HL_EINVAL, "limits for %u nodes: at most %u are allowed", limits->node_count,
                        HL_NODES_MAX);
     return HL_OK;
 }

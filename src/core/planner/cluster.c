@@ -132,7 +132,7 @@ static hl_status node_read(const struct hl_api_node_info *from, struct hl_cluste
     qsort(n->slots, (size_t)n->slot_count, sizeof(*n->slots), by_numa);
     for (int k = 1; k < n->slot_count; k++)
         if (n->slots[k].numa_id == n->slots[k - 1].numa_id)
-            return hl_fail(HL_EINVAL, "node %s: slot %d is there twice", name, n->slots[k].numa_id);
+            return hl_fail(HL_EINVAL, "node %s: slot %d appears twice", name, n->slots[k].numa_id);
     return HL_OK;
 }
 

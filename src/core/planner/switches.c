@@ -36,7 +36,8 @@ static hl_status add_entry(const struct reader *r, struct hl_switch_entry **tabl
     struct hl_switch_entry *e;
     HASH_FIND_STR(*table, name, e);
     if (e != NULL && e->above[0] != '\0')
-        return bad(r, "%s '%s' hangs on two switches, %s and %s", what, name, e->above, above);
+        return bad(r, "%s '%s' is attached to two switches, %s and %s", what, name, e->above,
+                   above);
     if (e != NULL) {
         snprintf(e->above, sizeof(e->above), "%s", above);
         return HL_OK;
@@ -60,7 +61,7 @@ static hl_status add_node(struct reader *r, const char *name, const char *above)
 static hl_status add_below(struct reader *r, const char *name, const char *above)
 {
     if (strcmp(name, above) == 0)
-        return bad(r, "switch '%s' hangs on itself", name);
+        return bad(r, "switch '%s' is attached to itself", name);
     return add_entry(r, &r->out->switches, name, above, "switch");
 }
 
@@ -174,7 +175,7 @@ static hl_status read_line(struct reader *r, char *line)
         if (to == NULL)
             return bad(r, "'%.80s' is not one of SwitchName=, Nodes=, Switches=, LinkSpeed=", word);
         if (*to != NULL)
-            return bad(r, "'%.80s' is there twice", word);
+            return bad(r, "'%.80s' appears twice", word);
         *to = strchr(word, '=') + 1;
     }
     if (name == NULL && nodes == NULL && switches == NULL && ignored == NULL)

@@ -185,7 +185,7 @@ hl_status hl_topo_add_slot(struct hl_topo *topo, int numa_id, struct hl_topo_slo
     while (at < topo->slot_count && topo->slots[at].numa_id < numa_id)
         at++;
     if (at < topo->slot_count && topo->slots[at].numa_id == numa_id)
-        return hl_fail(HL_EINVAL, "NUMA node %d is there twice", numa_id);
+        return hl_fail(HL_EINVAL, "NUMA node %d appears twice", numa_id);
     if (topo->slot_count >= HL_TOPO_SLOTS_MAX)
         return hl_fail(HL_EINVAL, "more than %d slots", HL_TOPO_SLOTS_MAX);
     struct hl_topo_slot *slots =

@@ -68,7 +68,7 @@ static hl_status add_slot(const struct hl_api_slot *from, struct hl_topo *topo)
 {
     struct hl_topo_slot *slot = NULL;
     if (from->numa_id < 0 || from->numa_id > 1 << 20)
-        return hl_fail(HL_EINVAL, "%d is not a slot's NUMA node", from->numa_id);
+        return hl_fail(HL_EINVAL, "%d is not the NUMA node of a slot", from->numa_id);
     HL_TRY(hl_topo_add_slot(topo, from->numa_id, &slot));
     HL_TRY(hl_cpus_parse(from->cpus, &slot->cpus));
     slot->memory_bytes = from->memory_bytes;

@@ -460,7 +460,7 @@ static hl_status place_pieces(struct placer *p, int slots)
         in = hl_place_range_of(&hl_place_domains_in(p->view->index, within, in).list[at], in);
     }
     if (hl_place_view_slots(p->view, in) < slots)
-        return hl_fail(HL_EINTERNAL, "the range has no %d slots", slots);
+        return hl_fail(HL_EINTERNAL, "the range has fewer than %d slots", slots);
     place_across(p, slots, in, next_unit(p));
     return HL_OK;
 }

@@ -82,7 +82,7 @@ hl_status hl_queues_parse(const char *text, struct hl_queues *out)
         struct hl_queue *q = &queues.list[queues.count];
         HL_TRY(queue_read(at, comma != NULL ? (size_t)(comma - at) : strlen(at), q));
         if (hl_queues_find(&queues, q->name) >= 0)
-            return hl_fail(HL_EINVAL, "queue '%s' is there twice", q->name);
+            return hl_fail(HL_EINVAL, "queue '%s' appears twice", q->name);
         queues.count++;
         at = comma != NULL ? comma + 1 : NULL;
     }

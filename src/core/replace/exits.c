@@ -67,7 +67,7 @@ hl_status hl_failure_rules_set(struct hl_failure_rules *rules, const char *key, 
     enum hl_api_failure_kind kind = kind_named(key);
     int code = code_of(key);
     if (kind == HL_API_FAILURE_KIND_LOST)
-        return hl_fail(HL_EINVAL, "of lost nodes onNodeLost decides; remove the key");
+        return hl_fail(HL_EINVAL, "onNodeLost decides about lost nodes; remove the key");
     if (kind == HL_API_FAILURE_KIND_UNSAID && code == 0)
         return hl_fail(HL_EINVAL,
                        "'%.64s' is neither an exit code, 1 to 255, nor one of exit, signal, "

@@ -77,7 +77,7 @@ HL_CHECK static hl_status read_tensor(struct checker *k, uint32_t held)
         uint64_t bytes = op_bytes(op);
         if (op->dst != at || bytes > t->size - at || bytes == 0)
             return hl_fail(HL_EINVAL,
-                           "%s: %" PRIu64 " bytes come to byte %" PRIu64 ", but [0, %" PRIu64
+                           "%s: %" PRIu64 " bytes are added at byte %" PRIu64 ", but [0, %" PRIu64
                            ") of %" PRIu64 " are filled",
                            place_of(k, held).s, bytes, op->dst, at, t->size);
         hl_status st = hl_box_list_add(&k->boxes, op, k->c->logical, k->c->logical_count);
@@ -305,7 +305,7 @@ HL_CHECK static hl_status check_twins(const struct checker *k, uint32_t a, uint3
 {
     const struct hl_coverage_tensor *x = &k->c->held[a], *y = &k->c->held[b];
     if (x->rank == y->rank)
-        return hl_fail(HL_EINVAL, "%s is there twice", place_of(k, a).s);
+        return hl_fail(HL_EINVAL, "%s appears twice", place_of(k, a).s);
     if (x->size != y->size || k->digests[a].hi != k->digests[b].hi ||
         k->digests[a].lo != k->digests[b].lo)
         return hl_fail(HL_EINVAL,

@@ -165,7 +165,7 @@ static hl_status find_planned(void *arg, const struct hl_partition_shard *shard,
     *out = find_tensor(find_held(p->model, p->model_count, at), name);
     if (*out != NULL)
         return HL_OK;
-    return hl_fail(HL_ENOENT, "no tensor '%s' in part %s", name,
+    return hl_fail(HL_ENOENT, "there is no tensor '%s' in part %s", name,
                    hl_part_place(at.pp, at.tp, at.ep, at.of, place));
 }
 

@@ -80,7 +80,7 @@ HL_CHECK static hl_status check_shapes(const struct listed *parameters, const st
     for (size_t i = 0; i < state->count; i++) {
         const struct hl_tensor *t = &state->tensors[i], *p = find_parameter(parameters, t->name);
         if (p == NULL)
-            return hl_fail(HL_EINVAL, "optimizer tensor '%s' is of no parameter of its part",
+            return hl_fail(HL_EINVAL, "optimizer tensor '%s' belongs to no parameter of its part",
                            t->name);
         if (p->rank != t->rank || memcmp(p->shape, t->shape, p->rank * sizeof(*p->shape)) != 0)
             return hl_fail(HL_EINVAL,

@@ -265,7 +265,7 @@ HL_CHECK static hl_status check_experts(const struct besides *b, size_t shard,
 {
     for (size_t i = 0; has_beside(b, shard, held) && i < held->count; i++)
         if (!is_planned(b->w, shard, held->tensors[i].name))
-            return fail_beside(b, shard, held->tensors[i].name, "it stands among experts");
+            return fail_beside(b, shard, held->tensors[i].name, "its part holds experts");
     return HL_OK;
 }
 

@@ -211,7 +211,7 @@ hl_status hl_safetensors_write(const struct hl_safetensors_layout *layout,
     HL_AUTO(hl_buf_fini) struct hl_buf b = HL_BUF(HL_SAFETENSORS_HEADER_MAX + 8);
     put_header(&b, layout, crc_at);
     if (b.failed)
-        return hl_fail(HL_ENOMEM, "a header of %zu tensors passes the format's 100 MB",
+        return hl_fail(HL_ENOMEM, "a header of %zu tensors exceeds the format's limit of 100 MB",
                        layout->count);
     *out = (struct hl_safetensors_image){
         .size = b.len, .data_size = data_size, .crc_at = hl_steal(&crc_at), .count = layout->count};

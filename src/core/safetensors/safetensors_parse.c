@@ -113,7 +113,7 @@ HL_CHECK static hl_status read_escape(struct cursor *c)
             return fail_at(c, "half of a surrogate pair");
         v = 0x10000 + ((v - 0xD800) << 10) + (low - 0xDC00);
     } else if (v == 0 || (v >= 0xDC00 && v < 0xE000)) {
-        return fail_at(c, "a character that no text may hold");
+        return fail_at(c, "a character that is not allowed in strings");
     }
     put_utf8(c, v);
     return HL_OK;
@@ -341,7 +341,7 @@ HL_CHECK static hl_status read_header(struct cursor *c, struct hl_safetensors *s
         HL_TRY(expect(c, '}'));
     }
     skip_space(c);
-    return c->at == c->end ? HL_OK : fail_at(c, "something stands after the closing '}'");
+    return c->at == c->end ? HL_OK : fail_at(c, "there is text after the closing '}'");
 }
 
 static int by_offset(const void *a, const void *b)

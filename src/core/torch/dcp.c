@@ -373,7 +373,7 @@ HL_CHECK static hl_status read_member(struct reader *r, const struct hl_pickle_v
         b->name = name;
         st = read_bytes(r, &key->text, b);
     } else {
-        st = hl_fail(HL_EUNSUPPORTED, "it is %s, which is not read",
+        st = hl_fail(HL_EUNSUPPORTED, "it is %s, which is not supported",
                      hl_pickle_what(v, what, sizeof(what)));
     }
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "'%.200s': ", name);

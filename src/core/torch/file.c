@@ -139,7 +139,8 @@ HL_CHECK static hl_status check_old(const struct old_file *old)
     int64_t version = 0;
     HL_TRY(hl_pickle_int(old->version.root, &version));
     if (version != 1001)
-        return hl_fail(HL_EUNSUPPORTED, "torch.save's format %" PRId64 ", 1001 is read", version);
+        return hl_fail(HL_EUNSUPPORTED,
+                       "torch.save's format %" PRId64 " is not supported, only 1001", version);
     const struct hl_pickle_value *little = hl_pickle_find(old->system.root, "little_endian");
     if (little == NULL || little->kind != HL_PICKLE_BOOL || little->integer != 1)
         return hl_fail(HL_EUNSUPPORTED, "it is not little-endian: save it on such a machine");
@@ -191,7 +192,7 @@ HL_CHECK static hl_status place_storages(const struct hl_torch_source *source,
                                  : elements == 0 || t->storage_size % elements != 0 ||
                                        t->storage_size / elements > 8)
             return hl_fail(HL_EINVAL,
-                           "storage '%s' has %" PRIu64 " elements, its tensors say %" PRIu64
+                           "storage '%s' has %" PRIu64 " elements, but its tensors need %" PRIu64
                            " bytes",
                            key, elements, t->storage_size);
         zip->entries[i] =

@@ -75,7 +75,7 @@ hl_status hl_megatron_divisor(uint64_t vocab, uint64_t padded, uint64_t tp, int 
         }
     return hl_fail(HL_EINVAL,
                    "the embedding has %" PRIu64
-                   " rows, which no padding makes from a vocabulary of %" PRIu64 " at TP %" PRIu64
+                   " rows, which is not a padded size of a vocabulary of %" PRIu64 " at TP %" PRIu64
                    ": " GIVE_CONFIG " with its true vocab_size",
                    padded, vocab, tp);
 }
@@ -269,7 +269,7 @@ HL_CHECK static hl_status put_deepseek(struct config_builder *b, uint64_t moe_ff
     if (b->sizes.experts == 0)
         return refuse_model(b, "latent attention and no experts");
     if (json_array_size(dense) != first || shared % moe_ffn != 0)
-        return refuse_model(b, "latent attention and a mix of layers that DeepSeek has not");
+        return refuse_model(b, "latent attention and a mix of layers that DeepSeek does not have");
     put_names(b, v3 ? "deepseek_v3" : "deepseek_v2",
               v3 ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM");
     put_arg(b, "q_lora_rank", "q_lora_rank");
@@ -334,7 +334,7 @@ HL_CHECK static hl_status put_experts(struct config_builder *b, uint64_t moe_ffn
         set_field(b, "qkv_bias", json_boolean(has_flag(b, "add_qkv_bias")));
         return put_gated(b);
     }
-    return refuse_model(b, "experts in a form of its own");
+    return refuse_model(b, "experts in its own form");
 }
 
 HL_CHECK static hl_status put_sparse(struct config_builder *b)
@@ -429,8 +429,8 @@ HL_CHECK static hl_status check_usual(const struct config_builder *b, const stru
 HL_CHECK static hl_status check_computation(const struct config_builder *b)
 {
     static const struct usual_arg all[] = {
-        {"apply_layernorm_1p", 0, "norms are stored less 1"},
-        {"rotary_interleaved", 0, "rotary embedding takes neighbours"},
+        {"apply_layernorm_1p", 0, "norm weights are stored minus 1"},
+        {"rotary_interleaved", 0, "rotary embedding pairs neighbours"},
         {"rotary_seq_len_interpolation_factor", 1, "positions are interpolated"},
         {"no_rope_freq", 0, "some layers have no rotary embedding"},
         {"window_size", 0, "attention has a window"},
@@ -555,8 +555,8 @@ HL_CHECK static hl_status check_forms(const struct hl_pickle_value *root,
     static const struct {
         const char *name, *family, *what;
     } table[] = {
-        {"apply_layernorm_1p", "gemma", "norms are stored less 1"},
-        {"rotary_interleaved", "llama4", "rotary embedding takes neighbours"},
+        {"apply_layernorm_1p", "gemma", "norm weights are stored minus 1"},
+        {"rotary_interleaved", "llama4", "rotary embedding pairs neighbours"},
     };
 
     const struct hl_pickle_value *args = NULL;

@@ -56,8 +56,9 @@ HL_CHECK static hl_status read_states(struct reader *r, const struct hl_pickle_i
             count = (size_t)key->integer + 1;
     }
     if (count > NUMBERS_MAX)
-        return hl_fail(HL_EUNSUPPORTED, "the optimizer has a parameter of number %zu, at most %zu",
-                       count - 1, NUMBERS_MAX - 1);
+        return hl_fail(HL_EUNSUPPORTED,
+                       "the optimizer numbers a parameter %zu; at most %zu are allowed", count - 1,
+                       NUMBERS_MAX - 1);
     const struct hl_pickle_value **at = hl_arena_array(r->arena, count + 1, sizeof(*at));
     if (s == NULL || at == NULL)
         return hl_fail(HL_ENOMEM, "a table of %zu numbers", count);
@@ -309,8 +310,8 @@ HL_CHECK static hl_status check_taken(const struct reader *r)
         const struct group *g = &r->groups[i];
         if (g->next < g->numbers->count || (g->main != NULL && g->next_main < g->main->count))
             return hl_fail(HL_EINVAL,
-                           "group %zu of the optimizer has %u parameters, of which the model's "
-                           "tensors are only %u",
+                           "group %zu of the optimizer has %u parameters, but only %u of them are "
+                           "tensors of the model",
                            i, g->numbers->count, g->next);
     }
     return HL_OK;

@@ -91,7 +91,7 @@ HL_CHECK static hl_status take_line(struct machine *m, struct hl_pickle_text *ou
 {
     const uint8_t *p = m->bytes + m->at, *end = memchr(p, '\n', m->len - m->at);
     if (end == NULL)
-        return fail_op(m, HL_EINVAL, "a name has no end: it is truncated");
+        return fail_op(m, HL_EINVAL, "a name does not end: it is truncated");
     *out = (struct hl_pickle_text){.data = (const char *)p, .len = (size_t)(end - p)};
     m->at += out->len + 1;
     return HL_OK;
@@ -532,8 +532,8 @@ HL_CHECK static hl_status op_proto(struct machine *m, uint8_t code __attribute__
     HL_TRY(take_number(m, 1, &version));
     if (version < 2 || version > 5)
         return fail_op(m, HL_EUNSUPPORTED,
-                       "pickle protocol %" PRIu64 ", 2 to 5 are read: save it again with "
-                       "torch.save",
+                       "pickle protocol %" PRIu64
+                       " is not supported, only 2 to 5: save it again with torch.save",
                        version);
     return HL_OK;
 }
@@ -579,12 +579,12 @@ HL_CHECK static hl_status run_machine(struct machine *m)
         return hl_fail(HL_EUNSUPPORTED, "it does not begin as a pickle of protocol 2 to 5");
     while (!m->stopped) {
         if (m->at == m->len)
-            return hl_fail(HL_EINVAL, "the pickle has no end after %zu bytes: it is truncated",
+            return hl_fail(HL_EINVAL, "the pickle does not end within %zu bytes: it is truncated",
                            m->len);
         m->code = m->at;
         uint8_t code = m->bytes[m->at++];
         if (handlers[code] == NULL)
-            return fail_op(m, HL_EUNSUPPORTED, "opcode 0x%02x is not read", code);
+            return fail_op(m, HL_EUNSUPPORTED, "opcode 0x%02x is not supported", code);
         HL_TRY(handlers[code](m, code));
     }
     return HL_OK;

@@ -63,7 +63,8 @@ hl_status hl_torch_dtype(const struct hl_pickle_value *class_value, enum hl_dtyp
             return HL_OK;
         }
     }
-    return hl_fail(HL_EUNSUPPORTED, "%s is not a dtype that is read: convert it before it is saved",
+    return hl_fail(HL_EUNSUPPORTED,
+                   "%s is not a supported dtype: convert the tensor before you save it",
                    hl_pickle_what(class_value, what, sizeof(what)));
 }
 

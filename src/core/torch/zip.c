@@ -118,7 +118,7 @@ HL_CHECK static hl_status read_end(const struct hl_torch_source *s, struct direc
     if (out->offset > limit || out->size > limit - out->offset || out->size > DIRECTORY_MAX)
         return hl_fail(HL_EINVAL,
                        "the zip's directory, %" PRIu64 " bytes at %" PRIu64
-                       ", does not end before byte %" PRIu64 " or passes 256 MiB",
+                       ", does not end before byte %" PRIu64 " or exceeds 256 MiB",
                        out->size, out->offset, limit);
     if (out->count > out->size / CENTRAL_SIZE)
         return hl_fail(HL_EINVAL,

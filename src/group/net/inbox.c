@@ -81,8 +81,10 @@ static hl_status admit_message(struct hl_inbox *b, struct hl_id id, uint64_t siz
 {
     uint64_t number = id.lo & ((UINT64_C(1) << NUMBER_BITS) - 1);
     if (from >= b->ranks || size > HL_INBOX_BYTES)
-        return hl_fail(HL_EINVAL, "rank %d puts %llu bytes: there are %d ranks, messages have %zu",
-                       from, (unsigned long long)size, b->ranks, HL_INBOX_BYTES);
+        return hl_fail(
+            HL_EINVAL,
+            "rank %d sends %llu bytes, but there are %d ranks and messages have at most %zu bytes",
+            from, (unsigned long long)size, b->ranks, HL_INBOX_BYTES);
     /* Another rank may know the group's number earlier than this one. */
     int known = id.hi == HL_INBOX_HELLO ? b->hellos : id.hi == b->group || b->group == 0;
     if (!known)
@@ -93,7 +95,7 @@ static hl_status admit_message(struct hl_inbox *b, struct hl_id id, uint64_t siz
     for (const struct hl_inbox_message *m = b->first; m != NULL; m = m->next)
         waiting += m->from == from && ((m->number ^ number) & HL_INBOX_AHEAD) == 0;
     if (waiting >= WAITING)
-        return hl_fail(HL_EBUSY, "%zu messages have not been taken yet", waiting);
+        return hl_fail(HL_EBUSY, "%zu messages have not been received yet", waiting);
     return HL_OK;
 }
 

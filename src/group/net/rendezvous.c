@@ -66,11 +66,13 @@ static hl_status check_net_options(const hybridps_net_options *o)
     if (o->address == NULL || o->address[0] == '\0')
         return hl_fail(HL_EINVAL, "a group needs the address of rank 0: \"host:port\"");
     if (o->world < 1 || o->world > HL_COLLECTIVE_RANKS || o->rank < 0 || o->rank >= o->world)
-        return hl_fail(HL_EINVAL,
-                       "group at %s: rank %d of %d: ranks are 0 to world - 1, at most %d of them",
-                       o->address, o->rank, o->world, HL_COLLECTIVE_RANKS);
+        return hl_fail(
+            HL_EINVAL,
+            "group at %s: rank %d of %d: ranks are 0 to world - 1, and at most %d are allowed",
+            o->address, o->rank, o->world, HL_COLLECTIVE_RANKS);
     if (o->timeout_ms < 0)
-        return hl_fail(HL_EINVAL, "group at %s: a wait of %d ms", o->address, o->timeout_ms);
+        return hl_fail(HL_EINVAL, "group at %s: invalid timeout of %d ms", o->address,
+                       o->timeout_ms);
     return HL_OK;
 }
 
@@ -98,7 +100,8 @@ static hl_status read_card(const struct hl_collective_net *g, const struct hl_in
                            struct card *out)
 {
     if (m->size < sizeof(*out))
-        return hl_fail(HL_EPROTO, "rank %d says hello in %zu bytes", m->from, m->size);
+        return hl_fail(HL_EPROTO, "the hello of rank %d has a wrong size of %zu bytes", m->from,
+                       m->size);
     memcpy(out, m->data, sizeof(*out));
     out->address[sizeof(out->address) - 1] = '\0';
     if (out->call.magic != MAGIC || out->call.version != VERSION)
@@ -106,7 +109,7 @@ static hl_status read_card(const struct hl_collective_net *g, const struct hl_in
                        "rank %d uses another version of groups: use the same library on all ranks",
                        m->from);
     if (out->call.arg != g->world)
-        return hl_fail(HL_ECONFLICT, "rank %d says there are %d ranks, rank %d says %d", m->from,
+        return hl_fail(HL_ECONFLICT, "rank %d expects %d ranks, rank %d expects %d", m->from,
                        out->call.arg, g->rank, g->world);
     return HL_OK;
 }
@@ -175,8 +178,8 @@ static hl_status wait_for_rank0(struct hl_collective_net *g, uint64_t deadline_n
             return HL_OK;
         if (gone)
             return hl_fail(HL_EUNAVAIL,
-                           "rank 0 has heard of rank %d and left before all %d had joined: it has "
-                           "said why",
+                           "rank 0 has heard of rank %d and left before all %d had joined: its own "
+                           "error says why",
                            g->rank, g->world);
         if (now >= deadline_ns)
             return hl_fail(HL_ETIMEDOUT,
@@ -195,7 +198,8 @@ static hl_status hear_rank0(struct hl_collective_net *g, uint64_t deadline_ns)
     hl_status st = read_card(g, m, &c);
     size_t table = (size_t)g->world * HL_ADDR_TEXT_MAX;
     if (st == HL_OK && m->size != sizeof(c) + table)
-        st = hl_fail(HL_EPROTO, "rank 0 says where all are in %zu bytes", m->size);
+        st = hl_fail(HL_EPROTO, "the list of addresses from rank 0 has a wrong size of %zu bytes",
+                     m->size);
     for (int r = 0; r < g->world && st == HL_OK; r++) {
         const char *at = (const char *)m->data + sizeof(c) + (size_t)r * HL_ADDR_TEXT_MAX;
         if (r != g->rank && r != 0)

@@ -74,11 +74,12 @@ static hl_status check_call(const struct hl_collective_net *g, int r)
     struct hl_net_call c;
     char theirs[256], own[256];
     if (m->size < HEADER)
-        return fail_rank(g, r, HL_EPROTO, "sends what is not a message of a group");
+        return fail_rank(g, r, HL_EPROTO, "sends something that is not a message of a group");
     memcpy(&c, m->data, sizeof(c));
     c.what[sizeof(c.what) - 1] = '\0';
     if (c.magic != MAGIC || c.version != VERSION)
-        return fail_rank(g, r, HL_EPROTO, "has another version of groups: use one library");
+        return fail_rank(g, r, HL_EPROTO,
+                         "has another version of groups: use the same library on all ranks");
     if (c.kind == g->call.kind && c.arg == g->call.arg && c.bytes == g->call.bytes &&
         c.op == g->call.op)
         return HL_OK;
@@ -310,7 +311,7 @@ static hl_status exchange_all(struct hl_collective_net *g, const void *mine, siz
     HL_TRY(net_step(g, data, size, hears));
     for (int r = 0; r < g->world; r++)
         if (r != g->rank && g->ranks[r].got->size != HEADER + bytes)
-            return fail_rank(g, r, HL_EPROTO, "sends another number of bytes");
+            return fail_rank(g, r, HL_EPROTO, "sends a different number of bytes");
     return HL_OK;
 }
 
@@ -355,7 +356,7 @@ static int net_broadcast(void *arg, const char *what, void *data, uint64_t bytes
         }
         st = net_step(g, to, size, hears);
         if (st == HL_OK && g->rank != src && g->ranks[src].got->size != HEADER + here)
-            st = fail_rank(g, src, HL_EPROTO, "sends another number of bytes");
+            st = fail_rank(g, src, HL_EPROTO, "sends a different number of bytes");
         if (st == HL_OK && g->rank != src)
             memcpy((uint8_t *)data + at, data_from(g, src), here);
         step_done(g);
@@ -400,7 +401,7 @@ static hl_status scatter_shares(struct hl_collective_net *g, const uint8_t *data
     HL_TRY(net_step(g, to, size, hears));
     for (int r = 0; r < g->world; r++)
         if (r != g->rank && g->ranks[r].got->size != HEADER + own * width)
-            return fail_rank(g, r, HL_EPROTO, "sends another number of bytes");
+            return fail_rank(g, r, HL_EPROTO, "sends a different number of bytes");
     return HL_OK;
 }
 
@@ -422,7 +423,7 @@ static hl_status gather_shares(struct hl_collective_net *g, uint8_t *data, size_
         if (r == g->rank)
             continue;
         if (g->ranks[r].got->size != HEADER + (b - a) * width)
-            return fail_rank(g, r, HL_EPROTO, "sends another number of bytes");
+            return fail_rank(g, r, HL_EPROTO, "sends a different number of bytes");
         memcpy(data + a * width, data_from(g, r), (b - a) * width);
     }
     return HL_OK;
@@ -477,7 +478,7 @@ static int net_alltoall(void *arg, const char *what, const void *in, void *out, 
         for (int r = 0; r < g->world && st == HL_OK; r++) {
             const uint8_t *from = r == g->rank ? to[r] + HEADER : data_from(g, r);
             if (r != g->rank && g->ranks[r].got->size != size[r])
-                st = fail_rank(g, r, HL_EPROTO, "sends another number of bytes");
+                st = fail_rank(g, r, HL_EPROTO, "sends a different number of bytes");
             else
                 memcpy((uint8_t *)out + (uint64_t)r * bytes + at, from, here);
         }
@@ -543,7 +544,7 @@ static hl_status send_piece(struct hl_collective_net *g, int dst, const void *da
         if (sent == HL_OK)
             return HL_OK;
         if (hl_now_ns() >= deadline_ns)
-            return fail_rank(g, dst, HL_ETIMEDOUT, "does not take what is sent");
+            return fail_rank(g, dst, HL_ETIMEDOUT, "does not accept what is sent");
         hl_inbox_wait(g->inbox, hl_now_ns() + AGAIN_MS * HL_NS_PER_MS);
     }
 }
@@ -577,7 +578,7 @@ static int recv_from(void *arg, const char *what, void *data, uint64_t bytes, in
         if (st == HL_OK)
             st = check_call(g, src);
         if (st == HL_OK && p->got->size != HEADER + here)
-            st = fail_rank(g, src, HL_EPROTO, "sends another number of bytes");
+            st = fail_rank(g, src, HL_EPROTO, "sends a different number of bytes");
         if (st == HL_OK)
             memcpy((uint8_t *)data + at, data_from(g, src), here);
         step_done(g);

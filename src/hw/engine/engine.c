@@ -22,7 +22,7 @@ hl_status hl_engine_kind_of(const char *name, enum hl_engine_kind *out)
             *out = (enum hl_engine_kind)i;
             return HL_OK;
         }
-    return hl_fail(HL_EUNSUPPORTED, "executor '%s' is not known: use process, docker or podman",
+    return hl_fail(HL_EUNSUPPORTED, "executor '%s' is unknown: use process, docker or podman",
                    name);
 }
 

@@ -65,7 +65,7 @@ hl_status hl_engine_state_parse(char *line, struct hl_engine_state *out)
     struct hl_engine_state s = {0};
     if (pid == NULL || strlen(id) >= sizeof(s.id) || !take_int(code, &s.exit_code) ||
         !take_int(pid, &s.pid))
-        return hl_fail(HL_EPROTO, "the engine says '%.200s' of a container", line);
+        return hl_fail(HL_EPROTO, "the engine reports '%.200s' for a container", line);
     snprintf(s.id, sizeof(s.id), "%s", id);
     s.created = is_created_word(status);
     s.ended = is_ended_word(status);
@@ -129,7 +129,7 @@ hl_status hl_engine_image_parse(const char *image, char *line, struct hl_engine_
     const char *id = strsep(&at, " ");
     struct hl_engine_image found;
     if (at == NULL || *id == '\0' || strlen(id) > 100)
-        return hl_fail(HL_EPROTO, "the engine says '%.200s' of image %.200s", id, image);
+        return hl_fail(HL_EPROTO, "the engine reports '%.200s' for image %.200s", id, image);
     json_t *digests = json_loads(at, JSON_DECODE_ANY, NULL);
     bool said = strchr(image, '@') != NULL || hl_engine_image_is_id(image);
     const char *digest = said ? image : find_digest(digests, image);

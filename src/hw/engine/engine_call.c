@@ -78,7 +78,7 @@ static hl_status explain_call(const struct hl_engine_ranks *e, const struct hl_a
         return hl_fail(st, "%s does not answer (%s); start its daemon on this node", e->program,
                        line);
     return hl_fail(st, "%s %s: %s%s", hl_engine_name(e->kind), args->count > 1 ? args->v[1] : "",
-                   line[0] != '\0' ? line : "it failed without a word", advice_for(line));
+                   line[0] != '\0' ? line : "it failed without a message", advice_for(line));
 }
 
 /* The caller's environment follows `more`, because of two variables with one name the first

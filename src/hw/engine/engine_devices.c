@@ -63,11 +63,11 @@ static hl_status add_gpu(const char *root, const char *pci, bool foreign,
         return HL_OK;
     }
     if (st == HL_ENOENT)
-        return hl_fail(HL_ENOENT,
-                       "GPU %.32s is not known to the NVIDIA driver of this node (%s): it has left "
-                       "the bus, or is from another vendor; look at it with nvidia-smi and lspci, "
-                       "and start the Agent again",
-                       pci, root);
+        return hl_fail(
+            HL_ENOENT,
+            "GPU %.32s is not known to the NVIDIA driver of this node (%s): it has left the bus, "
+            "or is from another vendor; check it with nvidia-smi and lspci, and restart the Agent",
+            pci, root);
     HL_TRY(st);
     if (d->way == HL_ENGINE_GPUS_PLAIN && gpu.minor < 0)
         return hl_fail(HL_EINVAL, "GPU %.32s: the driver reports no number of its device file",

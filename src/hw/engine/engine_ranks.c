@@ -203,7 +203,7 @@ static hl_status start_one(struct hl_shim *s, size_t i, bool ran, const struct h
     if (r->id[0] == '\0' && ran)
         return hl_fail(
             HL_ENOENT,
-            "its container was removed from %s while its shim was gone; its result is lost",
+            "its container was removed from %s while its shim was not running; its result is lost",
             hl_engine_name(s->engine->kind));
     if (r->id[0] == '\0')
         return start_anew(s, i);

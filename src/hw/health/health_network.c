@@ -75,7 +75,7 @@ static hl_status send_pieces(int from, int to)
             got += (size_t)n;
         }
         if (memcmp(in, out, sizeof(in)) != 0)
-            return hl_fail(HL_ECORRUPT, "other bytes came back than were sent");
+            return hl_fail(HL_ECORRUPT, "the bytes that came back differ from those sent");
     }
     return HL_OK;
 }

@@ -68,7 +68,7 @@ static void check_sums(struct slot_test *t, const unsigned char *memory)
         uint32_t crc = hl_crc32(0, memory + i % BLOCKS * BLOCK, BLOCK);
         if (crc != BLOCK_CRC) {
             snprintf(t->trouble, sizeof(t->trouble),
-                     "slot %d: MiB %zu of the test memory sums up to %08x and not %08x: its memory "
+                     "slot %d: MiB %zu of the test memory has checksum %08x, not %08x: its memory "
                      "or a processor is faulty",
                      t->slot->numa_id, i % BLOCKS, crc, BLOCK_CRC);
             return;
@@ -106,7 +106,7 @@ static void speed_row(struct hl_health_run *r, const struct slot_test *worst, si
              worst->pinned ? "" : "; not bound");
     if (worst->bytes_per_second < r->opts->memory_least)
         snprintf(text, sizeof(text),
-                 "slot %d copies %s per second, %s are asked for (agent.health_memory)",
+                 "slot %d copies %s per second, %s are required (agent.health_memory)",
                  worst->slot->numa_id, speed,
                  hl_format_bytes(r->opts->memory_least, least, sizeof(least)));
     hl_health_row(r, "memory",

@@ -37,13 +37,13 @@ static void find_changed(const struct hl_gpu_watch *w, const struct hl_api_gpu_l
             hl_api_text_add(arena, troubles,
                             hl_arena_printf(arena,
                                             "GPU %s (%s) vanished: look at the kernel's log, then "
-                                            "reset it or restart the Agent without it",
+                                            "reset the GPU or restart the Agent without it",
                                             was->id, was->uuid));
         else if (strcmp(is->uuid, was->uuid) != 0)
             hl_api_text_add(arena, troubles,
                             hl_arena_printf(arena,
                                             "GPU %s was %s and is %s now: was the board exchanged? "
-                                            "Restart the Agent to take it",
+                                            "Restart the Agent to use it",
                                             was->id, was->uuid, is->uuid));
     }
 }

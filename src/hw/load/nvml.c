@@ -59,7 +59,7 @@ static hl_status nvml_load(struct hl_nvml *n, const char *library)
 #define X(member, symbol, needed, parameters)                                                      \
     *(void **)&n->member = dlsym(n->library, symbol);                                              \
     if (needed && n->member == NULL)                                                               \
-        return hl_fail(HL_EIO, "%s has no %s: is it that of NVML 11 or newer?", library, symbol);
+        return hl_fail(HL_EIO, "%s has no %s: is it from NVML 11 or newer?", library, symbol);
     NVML_MAP(X)
 #undef X
     *(void **)&n->text = dlsym(n->library, "nvmlErrorString");

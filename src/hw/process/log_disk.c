@@ -18,7 +18,7 @@ void hl_log_disk_judge(const char *dir, uint64_t size_bytes, uint64_t free_bytes
     why[0] = '\0';
     if (free_bytes < limit)
         snprintf(why, cap,
-                 "the disk of %s has %s free, %s are asked for (agent.log_free): make room", dir,
+                 "the disk of %s has %s free, %s are required (agent.log_free): make room", dir,
                  hl_format_bytes(free_bytes, have, sizeof(have)),
                  hl_format_bytes(limit, least, sizeof(least)));
 }

@@ -255,7 +255,7 @@ static void end_unreadable(struct hl_px *px, const char *name)
             .container = name, .owner = px->containers.s, .handle = pid, .own = true};
         if (shim.pid <= 0 || hl_stranger_end(HL_ENGINE_NONE, &x) != HL_OK)
             hl_warn("container %s runs on: %s", name,
-                    shim.pid > 0 ? hl_error_text() : "its shim is not known");
+                    shim.pid > 0 ? hl_error_text() : "its shim is unknown");
     }
     if (!remove_labelled(px, px->options.engine, dir.s))
         hl_warn("container %s: %s", name, hl_error_text());
@@ -307,8 +307,8 @@ static hl_status adopt_or_end(struct hl_px *px, const char *name)
     if (st == HL_OK)
         return HL_OK;
     if (st == HL_ENOMEM || st == HL_EIO)
-        return hl_fail_prefix(
-            st, "container %s keeps running, but its record can't be read now: ", name);
+        return hl_fail_prefix(st,
+                              "container %s keeps running, but its record can't be read: ", name);
     if (st != HL_ENOENT) {
         hl_warn("container %s can't be taken over and is ended: %s", name, hl_error_text());
         end_unreadable(px, name);

@@ -34,7 +34,7 @@ hl_status hl_chunk_pool_open(const struct hl_chunk_pool_options *options,
     p->s.capacity = p->s.avail = p->info.capacity;
     p->s.granule = p->info.granule;
     if (p->info.capacity == 0)
-        st = hl_fail(HL_EINVAL, "device \"%s\" has no memory: say how much, as in emu:256MiB",
+        st = hl_fail(HL_EINVAL, "device \"%s\" has no memory: give its size, as in emu:256MiB",
                      options->device);
     else if (!p->info.ranges)
         st = hl_fail(HL_EUNSUPPORTED, "%s: chunks need addresses that can be reserved",
@@ -149,7 +149,7 @@ static hl_status check_want(const struct hl_chunk_pool *p, const struct chunk *c
     int device = c->r->want & HL_WANT_DEVICE, host = c->r->want & HL_WANT_HOST;
     int write = (c->r->want & (HL_WRITE_DEVICE | HL_WRITE_HOST)) != 0;
     if (device && host && (!p->o.copy || write))
-        return hl_fail(HL_EINVAL, "%s: chunk %u is asked for on the device and on the host%s",
+        return hl_fail(HL_EINVAL, "%s: chunk %u is requested on the device and on the host%s",
                        p->info.name, (unsigned)(c - p->chunks),
                        p->o.copy ? ", and written" : ", which mode move can't");
     if (device && c->r->host_pins > 0 && (!p->o.copy || write || c->r->host_write))
@@ -191,8 +191,8 @@ static hl_status fail_room(const struct hl_chunk_pool *p, uint64_t more)
     }
     return hl_fail(HL_ENOSPC,
                    "%s: needs %" PRIu64 " bytes on the device at once (%" PRIu64
-                   " of them not there yet) beside %" PRIu64 " that are pinned, and %" PRIu64
-                   " of %" PRIu64 " are available to chunks now",
+                   " of them not there yet) in addition to %" PRIu64
+                   " that are pinned, and %" PRIu64 " of %" PRIu64 " are available to chunks now",
                    p->info.name, wanted, more, pinned, p->s.avail, p->s.capacity);
 }
 
@@ -314,7 +314,7 @@ hl_status hl_chunk_pool_keep(struct hl_chunk_pool *p, uint32_t chunk, bool on_ho
     if (p->lost)
         return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
     if (!p->serves)
-        return hl_fail(HL_EUNSUPPORTED, "%s: only memory whose faults are served is kept",
+        return hl_fail(HL_EUNSUPPORTED, "%s: only memory whose page faults are served can be kept",
                        p->info.name);
     p->o.host_bytes = 0;
     HL_TRY(chunk_bring_home(p, chunk));

@@ -30,7 +30,7 @@ static hl_status fail_full(struct hl_chunk_pool *p, const char *full, hl_status 
     char why[HL_ERROR_TEXT_MAX];
     snprintf(why, sizeof(why), "%s", hl_error_text());
     if (st != HL_ENOENT)
-        return hl_fail(st, "%s; a chunk could not be put to %s: %s", full,
+        return hl_fail(st, "%s; a chunk could not be moved to %s: %s", full,
                        p->o.spill != NULL ? p->o.spill->name : "the device", why);
     return hl_fail(HL_ENOSPC, "%s%s", full,
                    p->o.spill != NULL ? ", all of it in use" : ", and no lower tier is configured");
@@ -180,8 +180,8 @@ hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more)
         if (st == HL_OK)
             continue;
         snprintf(full, sizeof(full),
-                 "%s: needs %" PRIu64 " bytes more on the host, where chunks have %" PRIu64
-                 " of the %" PRIu64 " they may have",
+                 "%s: needs %" PRIu64 " more bytes on the host, where chunks use %" PRIu64
+                 " of the %" PRIu64 " allowed",
                  p->info.name, more, p->s.host, p->o.host_bytes);
         return fail_full(p, full, st);
     }

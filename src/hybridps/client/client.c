@@ -90,9 +90,9 @@ static hl_status find_limit(struct hybridps *h, uint64_t own)
 static hl_status check_tuning(const hybridps_options *o)
 {
     if (o->plan_ahead != 0 && (o->plan_ahead < 3 || o->plan_ahead > 1000))
-        return hl_fail(HL_EINVAL, "a plan of %d iterations: it may have 3 to 1000", o->plan_ahead);
+        return hl_fail(HL_EINVAL, "a plan of %d iterations: it must have 3 to 1000", o->plan_ahead);
     if (o->spill_pause_ms < 0 || o->spill_pause_ms > 60000)
-        return hl_fail(HL_EINVAL, "spill_pause_ms is %d, it may be 1 to 60000, or 0 for 20",
+        return hl_fail(HL_EINVAL, "spill_pause_ms is %d, it must be 1 to 60000, or 0 for 20",
                        o->spill_pause_ms);
     if (!(o->heat_alpha >= 0 && o->heat_beta >= 0 && o->heat_window >= 0 && o->heat_tau >= 0))
         return hl_fail(HL_EINVAL,
@@ -154,7 +154,7 @@ static hl_status open_client(const hybridps_options *options, hybridps **out)
     if (strcmp(mode, "copy") != 0 && strcmp(mode, "move") != 0)
         return hl_fail(HL_EINVAL, "mode \"%s\" is neither copy nor move", mode);
     if (options->prefetch < -1)
-        return hl_fail(HL_EINVAL, "%d chunks can't be fetched ahead", options->prefetch);
+        return hl_fail(HL_EINVAL, "prefetch is %d, it must be -1 or more", options->prefetch);
     HL_TRY(check_tuning(options));
     struct hybridps *h = calloc(1, sizeof(*h));
     if (h == NULL)
@@ -263,7 +263,7 @@ int hybridps_address(hybridps *h, uint32_t tensor, int where, void **address)
     HL_TRY(client_enter(h));
     hl_status st = find_tensor(h, tensor, &x);
     if (st == HL_OK && x->chunk == HL_TENSOR_NONE)
-        st = hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: a layout comes first", x->name);
+        st = hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: make a layout first", x->name);
     if (st == HL_OK && where != HYBRIDPS_HOST && where != HYBRIDPS_DEVICE)
         st = hl_fail(HL_EINVAL, "tensor \"%s\": %d is neither host nor device", x->name, where);
     if (st == HL_OK)

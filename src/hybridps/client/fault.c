@@ -42,8 +42,8 @@ static bool serve_child(struct hybridps *h, const struct hl_pagefault_access *ac
     const char *name = tensor > 0 ? h->tensors.list[tensor - 1].name : "(none)";
     char text[HL_ERROR_TEXT_MAX];
     snprintf(text, sizeof(text),
-             "tensor \"%.100s\" can't be read in a forked child: %s; the bytes are no numbers: "
-             "read it before the fork, and keep a clone()",
+             "tensor \"%.100s\" can't be read in a forked child: %s; its bytes are not valid: read "
+             "it before the fork, and keep a clone()",
              name, lost);
     if (h->told.text != NULL)
         snprintf(h->told.text, h->told.size, "%s", text);
@@ -139,7 +139,7 @@ int hybridps_keep(hybridps *h, uint32_t tensor, int where, hybridps_kept *out)
         st = hl_fail(HL_ENOENT, "there is no tensor %" PRIu32 "; %" PRIu32 " were registered",
                      tensor, h->tensors.count);
     if (st == HL_OK && h->tensors.list[tensor].chunk == HL_TENSOR_NONE)
-        st = hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: a layout comes first",
+        st = hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: make a layout first",
                      h->tensors.list[tensor].name);
     if (st == HL_OK && where != HYBRIDPS_HOST && where != HYBRIDPS_DEVICE)
         st = hl_fail(HL_EINVAL, "%d is neither host nor device", where);

@@ -11,7 +11,7 @@ static hl_status begin_result(hybridps *h, const char *name, const void *local, 
 {
     hybridps_tensor_info info = {HYBRIDPS_TENSOR_INFO_INIT};
     if (local == NULL || bytes == 0 || tensor == NULL)
-        return hl_fail(HL_EINVAL, "\"%s\": a result has at least one byte and a number",
+        return hl_fail(HL_EINVAL, "\"%s\": a result needs at least one byte and a tensor number",
                        hl_collective_name(name));
     if (*tensor == HYBRIDPS_NEW) {
         HL_TRY((hl_status)hybridps_add(h, name, HYBRIDPS_OTHER, bytes, tensor));

@@ -49,7 +49,8 @@ static hl_status check_marks(const struct replay *r, const uint8_t *at, uint32_t
     for (uint64_t i = 0; i + 8 <= r->span[chunk]; i += STRIDE) {
         uint64_t m = mark_of(chunk, r->version[chunk], i);
         if (memcmp(at + i, &m, 8) != 0)
-            return hl_fail(HL_ECORRUPT, "chunk \"%s\" on the %s is not what was written last",
+            return hl_fail(HL_ECORRUPT,
+                           "chunk \"%s\" on the %s does not hold what was written last",
                            r->t->chunks[chunk].id, on_host ? "host" : "device");
     }
     return HL_OK;

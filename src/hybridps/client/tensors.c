@@ -160,7 +160,7 @@ static hl_status find_placed(const struct hl_tensors *t, uint32_t tensor,
         return hl_fail(HL_ENOENT, "there is no tensor %" PRIu32 "; %" PRIu32 " were registered",
                        tensor, t->count);
     if (t->list[tensor].chunk == HL_TENSOR_NONE)
-        return hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: a layout comes first",
+        return hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: make a layout first",
                        t->list[tensor].name);
     *out = &t->list[tensor];
     return HL_OK;
@@ -179,12 +179,12 @@ static hl_status check_use(const struct hl_tensors *t, const hybridps_use *use)
         return hl_fail(HL_EINVAL, "tensor \"%s\": %d is neither host nor device", x->name,
                        use->where);
     if (x->pins > 0 && x->where != use->where)
-        return hl_fail(HL_EBUSY,
-                       "tensor \"%s\" is in COMPUTE on the %s and asked for on the %s: release it "
-                       "first",
-                       x->name, place_name(x->where), place_name(use->where));
+        return hl_fail(
+            HL_EBUSY,
+            "tensor \"%s\" is in COMPUTE on the %s and requested on the %s: release it first",
+            x->name, place_name(x->where), place_name(use->where));
     if (x->marks != 0 && x->marks != (uint32_t)use->where + 1)
-        return hl_fail(HL_EINVAL, "tensor \"%s\" is asked for on host and device at once", x->name);
+        return hl_fail(HL_EINVAL, "tensor \"%s\" is requested on host and device at once", x->name);
     return HL_OK;
 }
 

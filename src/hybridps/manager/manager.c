@@ -40,7 +40,7 @@ struct hybridps_manager {
 static hl_status check_device(const struct hybridps_manager *m, int device)
 {
     if (m == NULL)
-        return hl_fail(HL_EINVAL, "manager: none given");
+        return hl_fail(HL_EINVAL, "manager: the handle is NULL");
     if (device < HYBRIDPS_MANAGER_HOST || device + 1 >= (int)m->t.s->devices)
         return hl_fail(HL_EINVAL, "manager %s: device %d is not one of -1 (the host) to %d",
                        m->t.path, device, (int)m->t.s->devices - 2);
@@ -59,7 +59,7 @@ int hybridps_manager_open(const hybridps_manager_options *options, hybridps_mana
     uint64_t capacity[HL_MANAGER_DEVICES];
     hybridps_manager_options given;
     if (options == NULL || out == NULL)
-        return hl_fail(HL_EINVAL, "manager: options and the place for the result must not be NULL");
+        return hl_fail(HL_EINVAL, "manager: options and the result must not be NULL");
     HL_TRY(HL_ABI_READ(hybridps_manager_options, options, &given));
     struct hl_manager_options o = {
         .name = given.name, .lock_ms = given.lock_ms, .reap_ms = given.reap_ms};
@@ -74,7 +74,7 @@ int hybridps_manager_open(const hybridps_manager_options *options, hybridps_mana
         o.capacity = capacity;
         o.devices = given.devices + 1;
     } else if (given.devices > 0)
-        return hl_fail(HL_EINVAL, "manager: capacities of devices, but none of the host");
+        return hl_fail(HL_EINVAL, "manager: the devices have capacities, but the host has none");
     struct hybridps_manager *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a manager");
@@ -178,7 +178,7 @@ int hybridps_manager_schedule(hybridps_manager *m, uint64_t size, int refer_devi
     HL_TRY(check_device(m, refer_device));
     HL_TRY(check_size(m, size));
     if (device == NULL || ticket == NULL)
-        return hl_fail(HL_EINVAL, "manager %s: no place for device and ticket", m->t.path);
+        return hl_fail(HL_EINVAL, "manager %s: device and ticket must not be NULL", m->t.path);
     uint32_t refer = (uint32_t)(refer_device + 1);
     hl_status st = hl_manager_reap_by_age(&m->t);
     if (st == HL_OK)
@@ -191,8 +191,8 @@ int hybridps_manager_schedule(hybridps_manager *m, uint64_t size, int refer_devi
         return fail_room(m, size);
     if (st == HL_EBUSY)
         return hl_fail(HL_EBUSY,
-                       "manager %s: there is room for %" PRIu64 " bytes, but all %d tickets of the "
-                       "device are out; use or cancel some",
+                       "manager %s: there is room for %" PRIu64
+                       " bytes, but all %d tickets of the device are in use; use or cancel some",
                        m->t.path, size, HL_MANAGER_TICKETS);
     if (st == HL_OK)
         *device = (int)found - 1;
@@ -210,7 +210,7 @@ static hl_status fail_ticket(const struct hybridps_manager *m, uint64_t id)
 {
     return hl_fail(HL_ENOENT,
                    "manager %s: this process has no ticket %" PRIu64
-                   "; it was used, cancelled, or is another's",
+                   "; it was used or cancelled, or belongs to another process",
                    m->t.path, id);
 }
 
@@ -327,7 +327,7 @@ int hybridps_manager_info(hybridps_manager *m, int device, hybridps_manager_info
 {
     HL_TRY(check_device(m, device));
     if (out == NULL)
-        return hl_fail(HL_EINVAL, "manager %s: no place for the result", m->t.path);
+        return hl_fail(HL_EINVAL, "manager %s: the result must not be NULL", m->t.path);
     HL_TRY(HL_ABI_CHECK(hybridps_manager_info_t, out));
     HL_TRY(hl_manager_reap_by_age(&m->t));
     const struct hl_manager_device *d = &m->t.s->device[device + 1];

@@ -103,8 +103,8 @@ hl_status hl_manager_lock(struct hl_manager_table *t, uint32_t device)
     int died;
     if (t->pid != getpid())
         return hl_fail(HL_EPERM,
-                       "manager %s: opened by process %d, this is its child %d after fork(); open "
-                       "the manager in the child too",
+                       "manager %s: process %d opened it, and this is its child %d after fork(); "
+                       "open the manager in the child too",
                        t->path, (int)t->pid, (int)getpid());
     snprintf(what, sizeof(what), device == 0 ? "the host" : "device %d", (int)device - 1);
     HL_TRY(take_lock(t, &d->lock, &d->holder, what, &died));
@@ -226,14 +226,15 @@ hl_status hl_manager_check_layout(const struct hl_manager_table *t)
                        t->path);
     if (s->version != VERSION || s->size != sizeof(*s) || s->devices == 0 ||
         s->devices > HL_MANAGER_DEVICES)
-        return hl_fail(HL_EPROTO,
-                       "manager %s: version %u of %" PRIu64 " bytes, this library has version %u "
-                       "of %zu; let all processes use one library",
-                       t->path, s->version, s->size, VERSION, sizeof(*s));
+        return hl_fail(
+            HL_EPROTO,
+            "manager %s: its table has version %u and %" PRIu64
+            " bytes, this library's has version %u and %zu; use the same library in all processes",
+            t->path, s->version, s->size, VERSION, sizeof(*s));
     if (s->pid_namespace != hl_pid_namespace())
         return hl_fail(HL_EUNSUPPORTED,
                        "manager %s: its processes are in another PID namespace, so their deaths "
-                       "can't be seen from here; share it (docker: --pid=host)",
+                       "can't be detected; share the namespace (docker: --pid=host)",
                        t->path);
     return HL_OK;
 }
@@ -280,7 +281,8 @@ static hl_status register_self(struct hl_manager_table *t)
     }
     pthread_mutex_unlock(&t->s->registry);
     if (t->row == NOBODY)
-        return hl_fail(HL_ENOSPC, "manager %s: %d processes use it already, it has no more rows",
+        return hl_fail(HL_ENOSPC,
+                       "manager %s: %d processes use it already, as many as its table can hold",
                        t->path, HL_MANAGER_PROCESSES);
     return HL_OK;
 }

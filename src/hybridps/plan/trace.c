@@ -208,7 +208,8 @@ static hl_status read_chunk(struct trace_reader *r, const json_t *c)
         return hl_fail_prefix(st, ".");
     HL_TRY(get_count(c, "bytes", HL_TRACE_BYTES_MAX, &bytes));
     if (bytes == 0 || bytes > HL_TRACE_BYTES_MAX - r->bytes)
-        return hl_fail(HL_EINVAL, ".bytes: chunks have from 1 to 2^60 bytes, together too");
+        return hl_fail(HL_EINVAL,
+                       ".bytes: a chunk, and all chunks together, must have 1 to 2^60 bytes");
     const json_t *init = json_object_get(c, "init");
     const char *where = init == NULL ? "cpu" : json_string_value(init);
     if (where == NULL || (strcmp(where, "cpu") != 0 && strcmp(where, "none") != 0))

@@ -43,7 +43,7 @@ hl_status hl_maco_run_tasks(const maco_runtime *rt, uint32_t **tasks, uint32_t *
 {
     const struct hl_maco_state *s = rt->state;
     if (s == NULL || s->serial >= HL_MACO_OWN_SERIALS)
-        return hl_fail(HL_ENOENT, "nothing was run yet");
+        return hl_fail(HL_ENOENT, "nothing has been run yet");
     if (!hl_maco_quiet(rt))
         return hl_fail(HL_EBUSY, "a thread is still at work in the last run");
     struct merge m = {.rt = rt,

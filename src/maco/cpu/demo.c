@@ -145,16 +145,18 @@ static uint32_t strips_of(uint64_t n, uint32_t workers, uint32_t threads)
 HL_CHECK static hl_status check_demo(uint64_t n, int rounds, int workers, int threads)
 {
     if (rounds < 1 || rounds > ROUNDS_MAX)
-        return hl_fail(HL_EINVAL,
-                       "%d rounds: 1 to %d, for the order's numbers are worker * 1000 + "
-                       "round",
-                       rounds, ROUNDS_MAX);
+        return hl_fail(
+            HL_EINVAL,
+            "%d rounds: 1 to %d are allowed, because the order's numbers are worker * 1000 + round",
+            rounds, ROUNDS_MAX);
     if (workers < 1 || workers > HL_MACO_WORKERS || (uint64_t)workers > n)
-        return hl_fail(HL_EINVAL,
-                       "%d workers for %llu elements: 1 to %d, and each needs an element", workers,
-                       (unsigned long long)n, HL_MACO_WORKERS);
+        return hl_fail(
+            HL_EINVAL,
+            "%d workers for %llu elements: 1 to %d are allowed, and each needs an element", workers,
+            (unsigned long long)n, HL_MACO_WORKERS);
     if (threads < 1 || threads > THREADS_MAX)
-        return hl_fail(HL_EINVAL, "%d threads of a worker: 1 to %d", threads, THREADS_MAX);
+        return hl_fail(HL_EINVAL, "%d threads per worker: 1 to %d are allowed", threads,
+                       THREADS_MAX);
     return HL_OK;
 }
 
@@ -163,7 +165,7 @@ int maco_demo(float *data, uint64_t n, int rounds, int workers, int threads, int
 {
     struct demo d = {0};
     if (data == NULL || order == NULL)
-        return hl_fail(HL_EINVAL, "the demo needs data and a place for the order");
+        return hl_fail(HL_EINVAL, "the demo needs data and an array for the order");
     HL_TRY(check_demo(n, rounds, workers, threads));
     uint32_t strips = strips_of(n, (uint32_t)workers, (uint32_t)threads);
     uint32_t lanes = strips * (uint32_t)workers;

@@ -91,7 +91,7 @@ static hl_status check_events(struct hl_maco_state *s, bool is_static)
     for (uint32_t e = 0; e < v->n_events; e++) {
         maco_event *ev = &s->events[e];
         if (ev->needed == 0)
-            return hl_fail(HL_EINVAL, "event %u of the plan needs no task", e);
+            return hl_fail(HL_EINVAL, "event %u of the plan depends on no task", e);
         if (ev->kind == MACO_EVENT_LAUNCH_TASK)
             ev->last = ev->first + 1;
         ends += ev->kind == MACO_EVENT_END;
@@ -123,11 +123,12 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
     if (hl_maco_type(t->type) == NULL)
         return hl_fail(HL_EINVAL, "task %s: unknown type %u", hl_maco_task_name(s, i), t->type);
     if (t->trigger_event >= s->view.n_events)
-        return fail_task(s, i, "it triggers no event, so its end could not be noticed");
+        return fail_task(s, i, "it triggers no event, so the runtime could not see its end");
     if (t->dependent_event != MACO_NONE && t->dependent_event >= s->view.n_events)
-        return fail_task(s, i, "it depends on an event that is not there");
+        return fail_task(s, i, "it depends on an event that does not exist");
     if (worker != MACO_NONE && worker >= rt->workers)
-        return hl_fail(HL_EINVAL, "task %s: it is worker %u's, and the runtime has %u",
+        return hl_fail(HL_EINVAL,
+                       "task %s: it is bound to worker %u, and the runtime has %u workers",
                        hl_maco_task_name(s, i), worker, rt->workers);
     s->has_bodies |= !hl_maco_is_comm(t->type) && t->type != MACO_TASK_NOP &&
                      t->type != MACO_TASK_CUSTOM_COMPUTE;

@@ -169,8 +169,8 @@ hl_status hl_maco_report_busy(maco_runtime *rt, hl_status st, const char *before
                      hl_maco_task_name(rt->state, task));
     }
     return hl_fail(st,
-                   "%s%sstill at work: %s; its memory is in use until it returns, and nothing "
-                   "else runs here before",
+                   "%s%sstill at work: %s; its memory is in use until it returns, and nothing else "
+                   "can run here until then",
                    before, before[0] != '\0' ? "; " : "", text);
 }
 

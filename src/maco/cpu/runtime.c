@@ -209,7 +209,7 @@ static hl_status run_alone(maco_runtime *rt, const struct hl_maco_source *source
 hl_status hl_maco_run_source(maco_runtime *rt, const struct hl_maco_source *source)
 {
     if (rt->pid != getpid())
-        return hl_fail(HL_EPERM, "the runtime was opened by process %d; after fork() open one here",
+        return hl_fail(HL_EPERM, "process %d opened the runtime; open another one after fork()",
                        (int)rt->pid);
     if (__atomic_exchange_n(&rt->busy, 1, __ATOMIC_ACQUIRE))
         return hl_fail(HL_EBUSY, "another thread runs a plan on this runtime");

@@ -28,8 +28,8 @@ static hl_status check_pointers(const struct checking *c, const char *what, uint
                            what, i, least, most, what);
         if (p[i] != 0 && i > 0 && p[i - 1] == 0 && c->type->type != MACO_TASK_CUSTOM_COMPUTE &&
             c->type->type != MACO_TASK_CUSTOM_COMM && c->type->type != MACO_TASK_ATTENTION)
-            return hl_fail(HL_EINVAL, "%s %d is given and %d is NULL. Hint: they have no gaps",
-                           what, i, i - 1);
+            return hl_fail(HL_EINVAL, "%s %d is given and %d is NULL. Hint: leave no gaps", what, i,
+                           i - 1);
     }
     return HL_OK;
 }
@@ -91,13 +91,13 @@ static hl_status check_attention(const struct checking *c)
     const int32_t *d = c->op->dims;
     if (d[1] % d[2] != 0)
         return hl_fail(HL_EINVAL,
-                       "Hq %d is not a multiple of Hkv %d. Hint: as many query heads share "
-                       "each key head",
+                       "Hq %d is not a multiple of Hkv %d. Hint: each key head serves the same "
+                       "number of query heads",
                        d[1], d[2]);
     if (d[6] && d[3] > d[4])
         return hl_fail(HL_EINVAL,
-                       "causal with Sq %d over Sk %d leaves queries without a key. "
-                       "Hint: the last query goes with the last key",
+                       "causal with Sq %d over Sk %d leaves queries without a key. Hint: the last "
+                       "query is aligned with the last key",
                        d[3], d[4]);
     return HL_OK;
 }
@@ -123,7 +123,7 @@ static hl_status check_collective(const struct checking *c)
                        "else 0",
                        op);
     if (op == MACO_AVG && !is_float(c->op->dtype))
-        return hl_fail(HL_EINVAL, "AVG of %s. Hint: integers have no mean, take SUM",
+        return hl_fail(HL_EINVAL, "AVG of %s. Hint: integers have no mean, use SUM",
                        hl_maco_dtype_name(c->op->dtype));
     if (ranks < (sized ? 1 : 0))
         return hl_fail(HL_EINVAL,
@@ -261,7 +261,7 @@ static hl_status check_numbers(const struct checking *c)
     if (hl_maco_is_comm(c->type->type) && op->on_worker != 0)
         return hl_fail(
             HL_EINVAL,
-            "communication asks for worker %d. Hint: the proxy of its group runs it, ask for none",
+            "communication requests worker %d. Hint: the proxy of its group runs it, request none",
             op->on_worker - 1);
     if (op->group > UINT16_MAX || (!hl_maco_is_comm(c->type->type) && op->group != 0))
         return hl_fail(HL_EINVAL,

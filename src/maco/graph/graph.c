@@ -89,7 +89,7 @@ static hl_status add_name(maco_graph *g, const char *name, uint32_t *offset)
 {
     size_t len = strlen(name) + 1;
     if (len > UINT32_MAX - 64 - g->names_len)
-        return hl_fail(HL_EINVAL, "names of tasks pass 4 GiB. Hint: shorter ones");
+        return hl_fail(HL_EINVAL, "the names of tasks exceed 4 GiB. Hint: use shorter ones");
     HL_TRY(hl_maco_grow(&g->names, &g->name_cap, g->names_len, len, 1));
     memcpy(g->names + g->names_len, name, len);
     *offset = (uint32_t)g->names_len;
@@ -190,7 +190,9 @@ int maco_graph_depend(maco_graph *g, uint32_t task, uint32_t on)
                        "that maco_graph_add gave",
                        task, on, g->n);
     if (task == on)
-        return hl_fail(HL_ECONFLICT, "task \"%s\" would wait for itself. Hint: (task, on)",
+        return hl_fail(HL_ECONFLICT,
+                       "task \"%s\" would wait for itself. Hint: the arguments are (task, the one "
+                       "that it waits for)",
                        hl_maco_graph_name(g, task));
     if (g->n_edges >= UINT32_MAX)
         return hl_fail(HL_EINVAL, "more than 2^32 - 1 dependencies. Hint: join them in NOP tasks");

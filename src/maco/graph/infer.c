@@ -107,7 +107,7 @@ static hl_status meet_read(struct walk *w, uint32_t task, size_t at)
     if (head != MACO_NONE && w->reader[head].task == task)
         return HL_OK;
     if (w->n_readers >= MACO_NONE)
-        return hl_fail(HL_EINVAL, "tasks read too many pieces of memory. Hint: fewer ranges");
+        return hl_fail(HL_EINVAL, "tasks read too many pieces of memory. Hint: use fewer ranges");
     HL_TRY(hl_maco_grow(&w->reader, &w->reader_cap, w->n_readers, 1, sizeof(*w->reader)));
     w->reader[w->n_readers] =
         (struct segment_reader){.task = task, .next = head, .seen = MACO_NONE};

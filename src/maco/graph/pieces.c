@@ -278,7 +278,8 @@ hl_status hl_maco_pieces_make(const maco_graph *g, const uint32_t *order,
     for (size_t i = 0; i < p.n_access && !strided && st == HL_OK; i++)
         st = add_bounds(&p, i);
     if (st == HL_OK && p.n > UINT32_MAX / 2 - 1)
-        st = hl_fail(HL_EINVAL, "tasks name more than 2^31 pieces of memory. Hint: fewer ranges");
+        st = hl_fail(HL_EINVAL,
+                     "tasks name more than 2^31 pieces of memory. Hint: use fewer ranges");
     if (st == HL_OK)
         *out = p;
     else

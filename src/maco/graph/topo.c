@@ -234,7 +234,7 @@ hl_status hl_maco_fail_cycle(const char *what, const uint32_t *cycle, uint32_t l
     while (shown < length &&
            hl_buf_printf(&text, "\"%s\" waits for ", name(arg, cycle[shown])) == HL_OK)
         shown++;
-    hl_status st = hl_fail(HL_ECONFLICT, "%s: %s%s\"%s\" (%u tasks). Hint: take one of these away",
+    hl_status st = hl_fail(HL_ECONFLICT, "%s: %s%s\"%s\" (%u tasks). Hint: remove one of these",
                            what, text.data != NULL ? text.data : "",
                            shown < length ? "... waits for " : "", name(arg, cycle[0]), length);
     hl_buf_fini(&text);

@@ -102,10 +102,11 @@ static hl_status take_task(maco_plan *p, const uint32_t *number, uint32_t n_ids,
                        "group runs it",
                        w, hl_maco_plan_name(p, task));
     if (p->worker[task] & 0x80000000u && p->worker[task] != MACO_NONE)
-        return hl_fail(HL_EINVAL, "task \"%s\" is in lists twice. Hint: once in one of them",
+        return hl_fail(HL_EINVAL,
+                       "task \"%s\" is in lists twice. Hint: put it in one of them, once",
                        hl_maco_plan_name(p, task));
     if (p->worker[task] != MACO_NONE && p->worker[task] != w)
-        return hl_fail(HL_EINVAL, "task \"%s\" asks for worker %u but is in list %u",
+        return hl_fail(HL_EINVAL, "task \"%s\" requests worker %u but is in list %u",
                        hl_maco_plan_name(p, task), p->worker[task], w);
     p->worker[task] = 0x80000000u | w;
     p->list[(*at)++] = task;
@@ -133,7 +134,7 @@ static hl_status take_lists(maco_plan *p, const maco_list *lists, uint32_t worke
         if (!is_listed(p, t))
             continue;
         if (p->worker[t] == MACO_NONE || !(p->worker[t] & 0x80000000u))
-            st = hl_fail(HL_EINVAL, "task \"%s\" is in no list. Hint: in one of them",
+            st = hl_fail(HL_EINVAL, "task \"%s\" is in no list. Hint: put it in one of them",
                          hl_maco_plan_name(p, t));
         p->worker[t] &= 0x7fffffffu;
     }

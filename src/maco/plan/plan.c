@@ -29,8 +29,8 @@ const maco_plan_view *maco_plan_read(const maco_plan *p)
 hl_status hl_maco_plan_function(const maco_plan *p, uint64_t user, maco_function *f, void **arg)
 {
     if (user >= p->n_calls)
-        return hl_fail(HL_EINVAL, "the plan has %zu functions, not %llu", p->n_calls,
-                       (unsigned long long)user);
+        return hl_fail(HL_EINVAL, "the plan has %zu functions, so none has the number %llu",
+                       p->n_calls, (unsigned long long)user);
     *f = p->calls[user].function;
     *arg = p->calls[user].arg;
     return HL_OK;

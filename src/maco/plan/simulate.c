@@ -48,7 +48,7 @@ struct run {
 static hl_status schedule_event(struct run *r, uint64_t at, enum happening what, uint32_t who)
 {
     if (at < r->now)
-        return hl_fail(HL_EINVAL, "the virtual clock ends. Hint: costs are nanoseconds");
+        return hl_fail(HL_EINVAL, "the virtual clock overflows. Hint: costs are nanoseconds");
     return hl_heap_push(&r->clock, at, r->happened++ << 34 | (uint64_t)what << 32 | who);
 }
 
@@ -307,7 +307,7 @@ static hl_status prepare_run(struct run *r)
     }
     for (uint32_t i = 0; i < v->n_tasks; i++)
         if (v->worker[i] != MACO_NONE && v->worker[i] >= r->n_workers)
-            return hl_fail(HL_EINVAL, "task \"%s\" asks for worker %u of %u. Hint: -1 is any",
+            return hl_fail(HL_EINVAL, "task \"%s\" requests worker %u of %u. Hint: -1 is any",
                            hl_maco_plan_name(r->p, i), v->worker[i], r->n_workers);
     return sort_comm(r);
 }

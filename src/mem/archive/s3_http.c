@@ -411,12 +411,11 @@ hl_status s3_do(struct s3 *s, const struct s3_request *r, const char *what, stru
             return HL_OK;
         if (is_transient(&a, rc) && back_off(&a, tried))
             continue;
-        hl_status st = rc != CURLE_OK || a.size_wrong        ? fail_curl(&a, what, rc)
-                       : out->code >= 200 && out->code < 300 ? hl_fail(HL_ECORRUPT,
-                                                                       "archive s3://%s: %s: too "
-                                                                       "few bytes came",
-                                                                       s->bucket, what)
-                                                             : fail_answer(s, what, out);
+        hl_status st = rc != CURLE_OK || a.size_wrong ? fail_curl(&a, what, rc)
+                       : out->code >= 200 && out->code < 300
+                           ? hl_fail(HL_ECORRUPT, "archive s3://%s: %s: too few bytes arrived",
+                                     s->bucket, what)
+                           : fail_answer(s, what, out);
         hl_buf_fini(&out->text);
         return st;
     }

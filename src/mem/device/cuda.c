@@ -166,7 +166,8 @@ static hl_status find_facts(struct hl_device *d, uint64_t bytes)
     }
     CUDA_TRY(&c->cu, cuMemGetInfo_v2, (&free, &total));
     if (bytes > total)
-        return hl_fail(HL_ENOSPC, "%" PRIu64 " bytes asked, the device has %zu", bytes, total);
+        return hl_fail(HL_ENOSPC, "%" PRIu64 " bytes requested, but the device has %zu", bytes,
+                       total);
     d->granule = granule;
     d->bounded = bytes > 0;
     d->capacity = (bytes > 0 ? bytes : free) / granule * granule;
@@ -247,10 +248,11 @@ static hl_status create_memory(struct hl_device *d, struct device_mem *m)
     }
     if (r == HL_CUDA_ERROR_OUT_OF_MEMORY) {
         (void)c->cu.cuMemGetInfo_v2(&free, &total);
-        return hl_fail(HL_ENOSPC,
-                       "%s: %" PRIu64 " bytes asked, the driver has %zu of %zu free: others use "
-                       "the device too",
-                       d->name, m->size, free, total);
+        return hl_fail(
+            HL_ENOSPC,
+            "%s: %" PRIu64
+            " bytes requested, but the driver has %zu of %zu free: others use the device too",
+            d->name, m->size, free, total);
     }
     if (r != HL_CUDA_SUCCESS)
         return cuda_fail(&c->cu, c->vmm ? "cuMemCreate" : "cuMemAlloc", r);

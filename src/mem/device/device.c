@@ -237,8 +237,9 @@ static hl_status take_room(struct hl_device *d, uint64_t size, uint64_t at, uint
 {
     uint64_t left = d->capacity - d->used;
     if (size > left)
-        return hl_fail(HL_ENOSPC, "%s: %" PRIu64 " bytes asked, %" PRIu64 " of %" PRIu64 " free",
-                       d->name, size, left, d->capacity);
+        return hl_fail(HL_ENOSPC,
+                       "%s: %" PRIu64 " bytes requested, %" PRIu64 " of %" PRIu64 " free", d->name,
+                       size, left, d->capacity);
     HL_TRY(check_place(d, at, size));
     HL_TRY(take_slot(d, slot));
     d->used += size;

@@ -239,7 +239,7 @@ static hl_status emu_create(struct hl_device *d, struct device_mem *m)
     pthread_mutex_unlock(&e->lock);
     if (st != HL_OK)
         return hl_fail(st,
-                       "%s: %" PRIu64 " bytes asked, %" PRIu64 " free, but only %" PRIu64
+                       "%s: %" PRIu64 " bytes requested, %" PRIu64 " free, but only %" PRIu64
                        " of them in one piece",
                        d->name, m->size, free, largest);
     m->offset = start * d->granule;

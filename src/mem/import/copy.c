@@ -38,7 +38,7 @@ HL_CHECK static hl_status read_source(struct hl_import_writer *w, uint32_t sourc
         if (n == 0)
             return hl_fail(HL_EIO,
                            "%s ends at byte %" PRIu64 " of %" PRIu64
-                           ": it was truncated while it was imported",
+                           ": it was truncated during the import",
                            file->name, at, file->size);
         dst += n;
         at += (uint64_t)n;

@@ -262,7 +262,7 @@ hl_status hl_megatron_check_files(const struct hl_megatron_source *s)
         const struct hl_mapped_file *f = &s->files[i];
         if (hl_map_guard_check(f->guard) || fstat(f->fd, &sb) != 0 ||
             (uint64_t)sb.st_size < f->size)
-            return hl_fail(HL_EIO, "%s was truncated while it was imported", f->path);
+            return hl_fail(HL_EIO, "%s was truncated during the import", f->path);
     }
     return HL_OK;
 }

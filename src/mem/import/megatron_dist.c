@@ -454,7 +454,7 @@ HL_CHECK static hl_status plan_whole(struct dist *d)
     HL_TRY(find_tensor(&f, NULL, EMBEDDING, &t));
     d->split = (struct hl_partition_options){.tp = 1, .pp = 1, .pad = d->s->pad};
     if (t->rank != 2 || t->shape[0] > UINT32_MAX)
-        return hl_fail(HL_EINVAL, "'" EMBEDDING "' has not two dimensions");
+        return hl_fail(HL_EINVAL, "'" EMBEDDING "' must have two dimensions");
     HL_TRY(hl_megatron_divisor(d->config.vocab, t->shape[0], 1, &d->split.vocab_divisor));
     return hl_megatron_plan(d->s, &d->config, &d->split, find_tensor, &f);
 }

@@ -233,8 +233,8 @@ HL_CHECK static hl_status find_layer_wise(struct ranks *r, const char *folder)
     if (n > 0 && r->s->optimizer)
         st = hl_fail(HL_EUNSUPPORTED,
                      "%s/%s has the state of a layer-wise distributed optimizer: each "
-                     "data-parallel rank has that of its own parameters, without their names; "
-                     "import it without --optimizer",
+                     "data-parallel rank holds the state of its own parameters, without their "
+                     "names; import it without --optimizer",
                      folder, list[0]->d_name);
     r->layer_wise |= n > 0;
     for (int i = 0; i < n; i++)
@@ -575,7 +575,7 @@ HL_CHECK static hl_status read_padding(struct ranks *r)
                 return fail_missing(r, &r->list[i], EMBEDDING);
         }
     if (t == NULL || t->rank != 2 || t->shape[0] > UINT32_MAX)
-        return hl_fail(HL_EINVAL, "%s: '" EMBEDDING "' has not two dimensions", r->s->folder);
+        return hl_fail(HL_EINVAL, "%s: '" EMBEDDING "' must have two dimensions", r->s->folder);
     r->split.pad = r->s->pad;
     r->split.naming = HL_API_LAYER_NAMING_LOCAL;
     return hl_megatron_divisor(r->config.vocab, t->shape[0] * (uint64_t)r->split.tp,

@@ -75,7 +75,7 @@ HL_CHECK static hl_status collect_state(struct collector *c, const struct hl_par
         return HL_OK;
     if (found == NULL)
         return hl_fail(HL_ENOENT,
-                       "there is no optimizer state '%s' of '%s', as there is of other parameters: "
+                       "optimizer state '%s' of '%s' is missing, though other parameters have it: "
                        "it was frozen, or a part of the checkpoint is missing; without --optimizer "
                        "only the parameters are imported",
                        kind, param->name);

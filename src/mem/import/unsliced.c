@@ -43,7 +43,7 @@ HL_CHECK static hl_status check_options(const struct hl_import *im,
     if (what == NULL)
         return HL_OK;
     return hl_fail(HL_EUNSUPPORTED,
-                   "%s, so the model can only be stored unsliced, where '%s' has no meaning: leave "
+                   "%s, so the model can only be stored unsliced, where '%s' does not apply: leave "
                    "it out, or use a model of docs/families.md",
                    im->unsliced_because, what);
 }

@@ -102,7 +102,8 @@ hl_status hl_plank_create(const struct hl_plank_options *options, struct hl_plan
     unsigned buffers = o->buffers > 0 ? o->buffers : 4, lanes = o->lanes > 0 ? o->lanes : 4;
     if (piece < 4096 || piece > HL_CHUNK << 16 || (HL_CHUNK % piece != 0 && piece % HL_CHUNK != 0))
         return hl_fail(HL_EINVAL,
-                       "plank: pieces of %" PRIu64 " bytes neither divide a MiB nor are whole MiB",
+                       "plank: pieces of %" PRIu64
+                       " bytes are neither a divisor nor a multiple of a MiB",
                        piece);
     if (buffers < 2 || buffers > HL_PLANK_BUFFERS_MAX || lanes > HL_PLANK_LANES_MAX)
         return hl_fail(

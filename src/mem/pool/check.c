@@ -84,11 +84,11 @@ hl_status hl_pool_read(struct hl_pool *pool, const struct hl_pool_ref *ref, uint
     struct hl_pool_ref r;
     HL_TRY(hl_chunks_range(ref->id, ref->size, offset, len));
     if (hl_pool_pin(pool, ref->id, ref->offset, &r) != HL_OK)
-        return hl_fail(HL_ESTALE, "shard %s was freed; find it again", hl_id_format(ref->id).s);
+        return hl_fail(HL_ESTALE, "shard %s was freed; look it up again", hl_id_format(ref->id).s);
     /* The next even generation means that the shard was freed, but its bytes are still there. */
     hl_status st = r.gen == ref->gen || r.gen == ref->gen + 2
                        ? read_pinned(pool, &r, offset, dst, len)
-                       : hl_fail(HL_ESTALE, "shard %s was written again; find it again",
+                       : hl_fail(HL_ESTALE, "shard %s was written again; look it up again",
                                  hl_id_format(ref->id).s);
     hl_pool_unpin(pool, &r);
     return st;

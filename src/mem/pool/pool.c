@@ -142,8 +142,8 @@ static hl_status map_existing(struct hl_pool *pool, const struct hl_pool_options
     HL_TRY(pool_super_check(s, file_size, pool->path));
     if (s->capacity != capacity)
         return hl_fail(HL_EINVAL,
-                       "pool %s holds %s (%" PRIu64 " bytes) but %s (%" PRIu64 ") are asked for; "
-                       "ask for the same, or remove the file and lose its shards",
+                       "pool %s holds %s (%" PRIu64 " bytes) but %s (%" PRIu64
+                       ") are requested; request the same, or remove the file and lose its shards",
                        pool->path, hl_format_bytes(s->capacity, has, sizeof(has)), s->capacity,
                        hl_format_bytes(capacity, asks, sizeof(asks)), capacity);
     pool_regions_load(pool, s);

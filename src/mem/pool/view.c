@@ -142,7 +142,7 @@ hl_status hl_pool_view_find(const struct hl_pool_view *view, struct hl_id id,
     struct hl_pool_ref r;
     hl_status st = pool_lookup(view->index, view->slots, id, &r);
     if (st == HL_EBUSY)
-        return hl_fail(st, "the pool's index is being changed; look for shard %s again",
+        return hl_fail(st, "the pool's index is being changed; look up shard %s again",
                        hl_id_format(id).s);
     if (st == HL_ENOENT)
         return hl_fail(st, "shard %s is not in the pool", hl_id_format(id).s);
@@ -158,7 +158,7 @@ hl_status hl_pool_view_check(const struct hl_pool_view *view, const struct hl_po
     HL_TRY(check_owner(view));
     if (ref->slot < view->slots && POOL_GET(view->index[ref->slot].gen) == ref->gen)
         return HL_OK;
-    return hl_fail(HL_ESTALE, "shard %s was freed; find it again", hl_id_format(ref->id).s);
+    return hl_fail(HL_ESTALE, "shard %s was freed; look it up again", hl_id_format(ref->id).s);
 }
 
 hl_status hl_pool_view_bounds(const struct hl_pool_view *view, const struct hl_pool_ref *ref)

@@ -113,7 +113,7 @@ static hl_status share_rests(struct hl_l3_client *c, int timeout_ms)
     if (st == HL_OK)
         st = l3_rests_map(&c->rests, fd);
     if (st != HL_OK && !c->broken)
-        hl_debug("pool socket %s: pins do not rest: %s", c->path, hl_error_text());
+        hl_debug("pool socket %s: pins are not kept for reuse: %s", c->path, hl_error_text());
     return c->broken ? st : HL_OK;
 }
 
@@ -322,7 +322,7 @@ static void free_word(struct hl_l3_client *c, int timeout_ms)
         HASH_DEL(c->pins, pin);
     pthread_mutex_unlock(&c->rests_lock);
     if (pin != NULL && give_back(c, &pin->ref, pin->word, timeout_ms) != HL_OK)
-        hl_debug("a pin at rest was not given back: %s", hl_error_text());
+        hl_debug("a pin that was kept for reuse was not released: %s", hl_error_text());
 }
 
 hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, int timeout_ms,

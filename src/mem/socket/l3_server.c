@@ -372,7 +372,7 @@ static void handle_drop(struct l3_conn *c, const struct hl_l3_request *req)
     struct hl_id id = {req->id_hi, req->id_lo};
     hl_status st;
     if (hl_id_is_none(id) || !hl_id_equal(id, c->last_put))
-        st = hl_fail(HL_EPERM, "shard %s is not the one this client has put last",
+        st = hl_fail(HL_EPERM, "shard %s is not the last one that this client has put",
                      hl_id_format(id).s);
     else
         st = hl_pool_free(c->server->opts.pool, id);

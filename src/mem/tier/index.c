@@ -254,7 +254,7 @@ hl_status hl_tier_index_hold_ref(struct hl_tier_index *x, const struct hl_tier_r
         e->holds++;
     pthread_mutex_unlock(&x->lock);
     if (e == NULL)
-        return hl_fail(HL_ESTALE, "shard %s was dropped from %s; find it again",
+        return hl_fail(HL_ESTALE, "shard %s was dropped from %s; look it up again",
                        hl_id_format(ref->id).s, x->name);
     *out = e;
     return HL_OK;

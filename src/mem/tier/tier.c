@@ -50,13 +50,14 @@ hl_status hl_tier_init(struct hl_tier_store *t, const struct hl_tier_ops *ops,
     unsigned high = l.high_pct != 0 ? l.high_pct : HIGH_PCT;
     unsigned low = l.low_pct != 0 ? l.low_pct : high < LOW_PCT ? high : LOW_PCT;
     if (high > 100 || low > high)
-        return hl_fail(HL_EINVAL, "tier %s: watermarks of %u and %u %%: low <= high <= 100", name,
-                       low, high);
+        return hl_fail(
+            HL_EINVAL,
+            "tier %s: watermarks of %u and %u %%: low must not exceed high, nor high 100", name,
+            low, high);
     if (medium != 0 && l.quota > medium)
         return hl_fail(HL_EINVAL,
-                       "tier %s: a quota of %" PRIu64 " bytes is more than the %" PRIu64
-                       " there are",
-                       name, l.quota, medium);
+                       "tier %s: a quota of %" PRIu64 " bytes exceeds its %" PRIu64 " bytes", name,
+                       l.quota, medium);
     t->ops = ops;
     t->tier = tier;
     snprintf(t->name, sizeof(t->name), "%s", name);

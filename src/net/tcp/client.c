@@ -73,9 +73,11 @@ hl_status hl_tcp_client_usable(const struct hl_net_client *c)
 static void broke_in_io(struct hl_net_client *c, int error)
 {
     if (error == 0)
-        hl_tcp_client_break(c, HL_EUNAVAIL, "the server is gone (it closed the connection)");
+        hl_tcp_client_break(c, HL_EUNAVAIL,
+                            "the connection to the server was lost (the server closed it)");
     else
-        hl_tcp_client_break(c, HL_EUNAVAIL, "the server is gone (%s)", strerror(error));
+        hl_tcp_client_break(c, HL_EUNAVAIL, "the connection to the server was lost (%s)",
+                            strerror(error));
 }
 
 hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
@@ -90,7 +92,7 @@ hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
     if (n == (ssize_t)sizeof(head))
         return HL_OK;
     /* At most some hundred bytes are in flight, so a live server always has room for them. */
-    return hl_tcp_client_kill(c, HL_EUNAVAIL, "the server is gone (%s)",
+    return hl_tcp_client_kill(c, HL_EUNAVAIL, "the connection to the server was lost (%s)",
                               n < 0 ? strerror(errno) : "it does not receive the request");
 }
 
@@ -168,7 +170,8 @@ static void tcp_dispatch_message(struct hl_net_client *c, struct hl_tcp_lane *la
     if (m->type == HL_TCP_TYPE_WELCOME)
         on_welcome(c, lane, m);
     else if (m->type == HL_TCP_TYPE_REFUSED && m->op == 0)
-        hl_tcp_client_break(c, m->status, "the server refuses it: %.*s", (int)m->payload, payload);
+        hl_tcp_client_break(c, m->status, "the server refuses the request: %.*s", (int)m->payload,
+                            payload);
     else if (m->type != HL_TCP_TYPE_WAIT &&
              (c->receiver == NULL || !c->receiver->on_answer(c->transfer, lane, m, payload)))
         not_expected(c, m);
@@ -279,7 +282,7 @@ static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_
     if (now > deadline_ns)
         return hl_tcp_client_kill(c, HL_ETIMEDOUT, "no answer before the deadline");
     if (now > c->moved_ns + c->stall_ns)
-        return hl_tcp_client_kill(c, HL_ETIMEDOUT, "nothing came for %llu ms",
+        return hl_tcp_client_kill(c, HL_ETIMEDOUT, "nothing arrived for %llu ms",
                                   (unsigned long long)(c->stall_ns / HL_NS_PER_MS));
     return HL_OK;
 }

@@ -78,7 +78,7 @@ static hl_status say_hello(struct hl_net_client *c, struct hl_tcp_lane *lane,
     c->greeted = lane;
     ssize_t n = send(lane->fd, hello, sizeof(hello), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n != (ssize_t)sizeof(hello))
-        return hl_tcp_client_kill(c, HL_EUNAVAIL, "the server is gone (%s)",
+        return hl_tcp_client_kill(c, HL_EUNAVAIL, "the connection to the server was lost (%s)",
                                   n < 0 ? strerror(errno)
                                         : "it does not receive the first message");
     return hl_tcp_client_wait(c, is_welcome, c, deadline_ns);

@@ -205,6 +205,6 @@ void *hl_tcp_gate_run(void *server)
         hl_tcp_conns_reap(s);
     }
     while (s->half_count > 0)
-        turn_away(s, s->half_count - 1, "the server stops");
+        turn_away(s, s->half_count - 1, "the server is shutting down");
     return NULL;
 }

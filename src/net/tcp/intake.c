@@ -79,7 +79,7 @@ static bool land_object(struct hl_tcp_conn *c, uint8_t *base, uint64_t size, uin
                 hl_net_count(&c->server->counts.expired, 1);
             hl_debug("net server: the put of client %s ended after %llu of %llu bytes: %s", c->name,
                      (unsigned long long)at, (unsigned long long)size,
-                     errno != 0 ? strerror(errno) : "it left");
+                     errno != 0 ? strerror(errno) : "it disconnected");
             return false;
         }
         *whole = hl_crc32_combine(*whole, crcs[i], len);

@@ -138,7 +138,7 @@ static bool serve_one(struct hl_tcp_conn *c)
     bool ours = hl_tcp_decode(HL_TCP_TO_SERVER, c->in + c->at, &m) && m.type != HL_TCP_TYPE_HELLO;
     if (!ours) {
         hl_net_count(&c->server->counts.refused, 1);
-        hl_debug("net server: client %s sent what is not a request", c->name);
+        hl_debug("net server: client %s sent something that is not a request", c->name);
         return false;
     }
     if (m.payload > 0 && !gather_bytes(c, HL_TCP_HEAD + m.payload))

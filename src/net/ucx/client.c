@@ -72,12 +72,12 @@ static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_
     if (c->broke == UCS_ERR_INVALID_PARAM)
         return hl_ucx_client_kill(c, HL_EPROTO, "the server's answer is not of this protocol");
     if (c->broke != UCS_OK)
-        return hl_ucx_client_kill(c, HL_EUNAVAIL, "the server is gone (%s)",
+        return hl_ucx_client_kill(c, HL_EUNAVAIL, "the connection to the server was lost (%s)",
                                   ucs_status_string(c->broke));
     if (now > deadline_ns)
         return hl_ucx_client_kill(c, HL_ETIMEDOUT, "no answer before the deadline");
     if (now > c->moved_ns + c->stall_ns)
-        return hl_ucx_client_kill(c, HL_ETIMEDOUT, "nothing came for %llu ms",
+        return hl_ucx_client_kill(c, HL_ETIMEDOUT, "nothing arrived for %llu ms",
                                   (unsigned long long)(c->stall_ns / HL_NS_PER_MS));
     return HL_OK;
 }

@@ -54,7 +54,7 @@ static hl_status set_as(ucp_config_t *config, const char *env_name, const char *
     const char *wanted = getenv(env);
     ucs_status_t status = ucp_config_modify(config, name, wanted != NULL ? wanted : value);
     if (status != UCS_OK)
-        return hl_fail(HL_EUNSUPPORTED, "UCX rejects %s=%s: %s", env_name,
+        return hl_fail(HL_EUNSUPPORTED, "UCX rejects the setting %s=%s: %s", env_name,
                        wanted != NULL ? wanted : value, ucs_status_string(status));
     return HL_OK;
 }

@@ -128,7 +128,7 @@ static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
     struct hl_net_server *s = p->server;
     uint64_t end;
     if (w->len == 0 || w->len > HL_UCX_PIECE) {
-        hl_ucx_peer_fail(p, "it asks for an empty or too long piece");
+        hl_ucx_peer_fail(p, "it requests an empty or too long piece");
         return;
     }
     if (__builtin_add_overflow(w->offset, w->len, &end) || end > s->opts.pool_len) {

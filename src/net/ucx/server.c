@@ -136,7 +136,7 @@ static void close_peers(struct hl_net_server *s)
     answer_executed(s, limit);
     accept_pending_conns(s);
     for (struct hl_ucx_peer *p = s->peers; p != NULL; p = p->next)
-        hl_ucx_peer_fail(p, "server stops");
+        hl_ucx_peer_fail(p, "server is shutting down");
     while ((hl_ucx_peers_tend(s, hl_now_ns()) > 0 || s->puts != NULL) && hl_now_ns() < limit) {
         if (ucp_worker_progress(s->ucx.worker) == 0)
             sched_yield();

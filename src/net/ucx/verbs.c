@@ -155,7 +155,7 @@ bool hl_ucx_verbs_usable(const char *device, size_t pinned, char *devices, size_
     if (!hl_ucx_verbs_present() || operator_forbids())
         return false;
     if (device[0] != '\0' && !hl_ucx_verbs_devices(SYS, device, devices, cap)) {
-        hl_debug("net: no RDMA adapter is behind %s: TCP is used there", device);
+        hl_debug("net: no RDMA adapter belongs to %s: TCP is used there", device);
         return false;
     }
     if (may_lock(pinned + LOCKED_BY_UCX))

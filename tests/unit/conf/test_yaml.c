@@ -109,10 +109,9 @@ TEST(a_mark_of_utf8_and_other_line_ends)
 TEST(wrong_syntax_is_told_with_its_place)
 {
     fails("a: 1\nb: [1, 2\nc: 3\n", "a.yaml:3:");
-    fails("a: 1\na: 2\n", "a.yaml:2:1: the key 'a' is there twice, first in line 1");
-    fails("x:\n  a: 1\n  b: 2\n  a: 3\n",
-          "a.yaml:4:3: the key 'a' is there twice, first in line 2");
-    fails("a: \"x\\0y\"\n", "a.yaml:1:4: a text may not hold");
+    fails("a: 1\na: 2\n", "a.yaml:2:1: the key 'a' appears twice, first in line 1");
+    fails("x:\n  a: 1\n  b: 2\n  a: 3\n", "a.yaml:4:3: the key 'a' appears twice, first in line 2");
+    fails("a: \"x\\0y\"\n", "a.yaml:1:4: a text must not contain");
     fails("? [a, b]\n: 1\n", "a.yaml:1:3: a key must be a text");
     fails("a: *b\n", "the alias *b has no anchor");
     fails("a: 1\n---\nb: 2\n", "a.yaml:2:1: a second document");

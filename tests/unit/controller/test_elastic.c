@@ -423,8 +423,7 @@ TEST(who_has_asked_is_taken_in_when_one_of_the_gang_asks)
     assert_string_equal(place_of(&w, 0, "WORLD_SIZE"), "1"); /* the other one has not asked */
     assert_int_equal(said.number, 0);
     assert_string_equal(place_of(&w, 1, "RANK"), "-");
-    assert_string_equal(said.waits,
-                        "the gang takes it in when it has saved, or comes together again");
+    assert_string_equal(said.waits, "the gang accepts it after its next save, or when it re-forms");
     assert_int_equal(j->run.resizes, 0); /* it is not for the new one to say when */
     assert_string_equal(place_of(&w, 0, "RANK"), "-");
     assert_string_equal(said.waits, "the size of the gang is being stored");

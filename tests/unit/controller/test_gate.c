@@ -79,7 +79,7 @@ TEST_IN(setup, teardown, one_whose_first_test_goes_on_is_not_until_that_has_pass
     tested(0, HL_API_HEALTH_STATE_TESTING, "");
     assert_true(node_ready(&n));
     assert_false(is_placed_on());
-    assert_string_equal(node_why_not(&n), "health: its first test goes on");
+    assert_string_equal(node_why_not(&n), "health: its first test is still running");
     tested(1000, HL_API_HEALTH_STATE_PASSED, "");
     assert_true(is_placed_on());
     tested(0, HL_API_HEALTH_STATE_TESTING, ""); /* its Agent was started again */

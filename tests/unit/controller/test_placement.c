@@ -186,7 +186,8 @@ TEST_IN(world_start, world_end, a_node_that_drains_gets_no_shard)
                                                          .op = HL_API_OPERATION_READ},
                                   ignore_copy, NULL),
                      HL_EUNAVAIL);
-    assert_non_null(strstr(hl_error_text(), "node b takes nothing new: it is drained"));
+    assert_non_null(
+        strstr(hl_error_text(), "node b takes no new containers or shards: it is drained"));
 }
 
 TEST_IN(world_start, world_end, a_drop_from_the_archive_lets_no_other_drop_count_on_it)

@@ -267,7 +267,7 @@ static int says_another_world(int rank, int world)
                               .world = world + (rank == 1), .timeout_ms = 20000};
     hybridps_group *g = NULL;
     WANT(hybridps_group_net(&o, &g) != 0 && g == NULL);
-    WANT(strstr(hl_error_text(), rank == 0 ? "rank 1 says there are 3 ranks, rank 0 says 2"
+    WANT(strstr(hl_error_text(), rank == 0 ? "rank 1 expects 3 ranks, rank 0 expects 2"
                                            : "rank 0 has heard of rank 1 and left") != NULL);
     return 0;
 }

@@ -360,7 +360,7 @@ static int wrong_tag(int rank, int world)
     WANT(g != NULL);
     if (rank == 0) {
         WANT(hybridps_group_send(g, "mine", x, 12, 1, 7) == HELIOS_EUNAVAIL);
-        WANT(strstr(hl_error_text(), "rank 1 has given the group up") != NULL);
+        WANT(strstr(hl_error_text(), "rank 1 has given up the group") != NULL);
     } else {
         WANT(hybridps_group_recv(g, "yours", x, 12, 0, 8) == HELIOS_ECONFLICT);
         WANT(strstr(hl_error_text(), "rank 0 sends \"mine\", 12 bytes with tag 7") != NULL);

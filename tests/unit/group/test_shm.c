@@ -185,7 +185,7 @@ TEST(a_rank_and_a_world_are_given_once_and_the_dead_give_theirs_back)
     expect_words(hybridps_group_shm(&o, &g), HELIOS_ECONFLICT, "rank 0 is process");
     o.world = 3;
     o.rank = 2;
-    expect_words(hybridps_group_shm(&o, &g), HELIOS_ECONFLICT, "the others said 2");
+    expect_words(hybridps_group_shm(&o, &g), HELIOS_ECONFLICT, "the others gave 2");
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(exists());

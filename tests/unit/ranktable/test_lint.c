@@ -137,7 +137,7 @@ static const struct {
      "server_list[1].device[0]: super_device_id 1 in super pod 0 is also that of "
      "server_list[0].device[1]\n"},
     {HL_RANKTABLE_A3, a3, "\"super_pod_list\"", "\"super_pods\"",
-     "super_pod_list is missing: HCCL takes each server for itself then, which is version 1.0\n"},
+     "super_pod_list is missing: HCCL then treats each server separately, which is version 1.0\n"},
     {HL_RANKTABLE_A3, a3, "\"super_pod_id\":\"1\"", "\"super_pod_id\":\"0\"",
      "super_pod_list[1]: super_pod_id 0 is also that of super_pod_list[0]\n"
      "server_list[2].device[0]: super_device_id 0 in super pod 0 is also that of "
@@ -346,9 +346,9 @@ static const struct {
      "several pods\n"},
     {HL_RANKTABLE_A2, "'requests':{'huawei.com/Ascend910':8},'limits':{'huawei.com/Ascend910':'8'}",
      "'limits':{'huawei.com/npu':8}",
-     "Job j, tasks[0]: a container asks for huawei.com/npu; this chip's resource is "
-     "huawei.com/Ascend910\n"
-     "Job j, tasks[0]: no container has huawei.com/Ascend910 in its limits\n"},
+     "Job j, tasks[0]: a container requests huawei.com/npu; this chip's resource is "
+     "huawei.com/Ascend910\nJob j, tasks[0]: no container has huawei.com/Ascend910 in its "
+     "limits\n"},
     {HL_RANKTABLE_A2, "'containers':[",
      "'containers':[{'name':'d','resources':{'limits':{'huawei.com/Ascend910':1}}},",
      "Job j, tasks[0]: 2 containers ask for huawei.com/Ascend910: the device plugin gives a pod's "

@@ -477,7 +477,7 @@ TEST(a_big_job_fits_and_a_huge_one_says_so)
     expect(&w, HL_RANKTABLE_COMPLETED, "");
     end(&w);
     w = whole(9000);
-    expect(&w, HL_RANKTABLE_UNABLE, "more than a ConfigMap takes");
+    expect(&w, HL_RANKTABLE_UNABLE, "more than a ConfigMap can hold");
     end(&w);
 }
 

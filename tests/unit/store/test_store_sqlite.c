@@ -173,7 +173,7 @@ static void a_database_of_something_else_is_refused_unchanged(void **state)
     r->store = NULL;
     unlink(r->path);
     run_sql(r->path, "CREATE TABLE cookies(a)");
-    expect_refusal(r, HL_EINVAL, "belongs to something else");
+    expect_refusal(r, HL_EINVAL, "is not from Helios");
     sqlite3 *db = NULL;
     sqlite3_stmt *s = NULL;
     assert_int_equal(sqlite3_open(r->path, &db), SQLITE_OK);
@@ -219,7 +219,7 @@ static void a_damaged_page_is_found_at_opening(void **state)
     hl_store_close(r->store);
     r->store = NULL;
     overwrite(r->path, 2 * 4096, 4096);
-    expect_refusal(r, HL_ECORRUPT, "restore it from a copy");
+    expect_refusal(r, HL_ECORRUPT, "restore it from a backup");
 }
 
 static void a_truncated_file_is_corrupt(void **state)

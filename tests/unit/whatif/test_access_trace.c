@@ -81,7 +81,7 @@ TEST(bad_lines_are_refused_with_line_and_column)
     } bad[] = {
         {"", "line 1, column 1: the first line is not"},
         {"time,node\n", "line 1, column 1: the first line is not"},
-        {HEADER, "no access after its header"},
+        {HEADER, "no accesses after its header"},
         {HEADER "0,a,w,1\n", "line 2, column 8: a row has 5 columns"},
         {HEADER "0,a,w,1,read,\n", "line 2, column 13: a row has 5 columns"},
         {HEADER "\n", "line 2, column 1: a row has 5 columns"},
@@ -110,7 +110,7 @@ TEST(bad_lines_are_refused_with_line_and_column)
         {HEADER "0,a,w,1,\n", "line 2, column 9: op is read or write"},
         {HEADER "5,a,w,1,read\n4,a,w,1,read\n", "line 3, column 1: the time goes back"},
         {HEADER "5,a,w,1,read\n5,a,w,2,read\n",
-         "line 3, column 5: shard 'w' has 2 bytes and had 1"},
+         "line 3, column 5: shard 'w' has 2 bytes but had 1 before"},
         {HEADER "5,a,w,1,read\n5,a,w,1,write\n", "written after it was read"},
         {HEADER "5,a,w,1,write\n5,a,w,1,write\n", "written after it was written"},
     };

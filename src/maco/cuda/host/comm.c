@@ -229,8 +229,8 @@ static bool end_abort(struct abort_call *a, uint32_t g, uint64_t until)
     hl_status st = hl_cuda_job_wait(&a->job, until > now ? until - now : 0, "ncclCommAbort");
     hl_cuda_job_drop(&a->job);
     if (st != HL_OK)
-        hl_warn("group %u: ncclCommAbort: not back after %llu ms: NCCL keeps its resources", g,
-                (unsigned long long)(ABORT_NS / HL_NS_PER_MS));
+        hl_warn("group %u: ncclCommAbort did not return within %llu ms: NCCL keeps its resources",
+                g, (unsigned long long)(ABORT_NS / HL_NS_PER_MS));
     return st == HL_OK;
 }
 

@@ -49,13 +49,12 @@ static hl_status choose_workers(const maco_cuda *c, const maco_plan_view *v, int
     if (n == 0)
         n = free_sms < room ? free_sms : room;
     if (n > room || n < 1)
-        return hl_fail(
-            HL_ENOSPC,
-            "NotCoResident: %d workers and %d CTAs for scheduler and communication are more than "
-            "%s holds at once (%d multiprocessors less %d reserved, %d CTAs each): ask "
-            "for at most %d workers",
-            n, helpers, c->info.name, c->info.multiprocessors, c->options.reserved, each,
-            room < 0 ? 0 : room);
+        return hl_fail(HL_ENOSPC,
+                       "NotCoResident: %d workers and %d CTAs for scheduler and communication are "
+                       "more than %s holds at once (%d multiprocessors less %d reserved, %d CTAs "
+                       "each): request at most %d workers",
+                       n, helpers, c->info.name, c->info.multiprocessors, c->options.reserved, each,
+                       room < 0 ? 0 : room);
     *workers = (uint32_t)n;
     return HL_OK;
 }

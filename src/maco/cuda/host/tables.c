@@ -41,7 +41,7 @@ static hl_status check_task(const maco_plan *p, const maco_plan_view *v, uint32_
                        "the CPU, or make it CUSTOM_COMM",
                        name);
     if (t->type == MACO_TASK_ATTENTION && t->dims[5] > ATTENTION_D)
-        return hl_fail(HL_EUNSUPPORTED, "task %s: heads of %d elements; a GPU does %d at most",
+        return hl_fail(HL_EUNSUPPORTED, "task %s: heads of %d elements; a GPU supports at most %d",
                        name, t->dims[5], ATTENTION_D);
     if (hl_maco_is_comm(t->type) && t->group >= shape->groups)
         return hl_fail(HL_EINVAL,
@@ -183,7 +183,7 @@ static hl_status make_events(const maco_plan_view *v, const struct hl_cuda_shape
         maco_event *e = &events[i];
         uint32_t joins_end = e->first, work = e->last;
         if (e->needed == 0)
-            return hl_fail(HL_EINVAL, "event %u of the plan needs no task", i);
+            return hl_fail(HL_EINVAL, "event %u of the plan depends on no task", i);
         if (e->kind != MACO_EVENT_END && e->kind != MACO_EVENT_EMPTY) {
             if (e->first > e->last || e->last > v->n_tasks)
                 return hl_fail(HL_EINVAL, "event %u launches tasks %u to %u of %u", i, e->first,
@@ -197,7 +197,7 @@ static hl_status make_events(const maco_plan_view *v, const struct hl_cuda_shape
     for (uint32_t i = 0; i < v->n_events; i++)
         if (join_depth(v, events, i, 1) > HL_GPU_JOINS)
             return hl_fail(HL_EUNSUPPORTED,
-                           "joins of the plan nest deeper than the %d levels that a GPU does",
+                           "joins of the plan nest deeper than the %d levels that a GPU supports",
                            HL_GPU_JOINS);
     return HL_OK;
 }

@@ -46,7 +46,8 @@ static hl_status claim_process(const struct hl_nvshmem *n)
     int was = process.taken || n->is_on();
     process.taken = 1;
     pthread_mutex_unlock(&process.lock);
-    return was ? hl_fail(HL_EUNSUPPORTED, "NVSHMEM serves one group of a process, once") : HL_OK;
+    return was ? hl_fail(HL_EUNSUPPORTED, "NVSHMEM serves only one group per process, once")
+               : HL_OK;
 }
 
 static void release_process(void)
@@ -64,7 +65,7 @@ static hl_status nvshmem_take(maco_cuda *c, uint32_t g, size_t bytes, struct hl_
     c->memories[g].nvshmem = n;
     c->memories[g].bytes = bytes;
     if (hybridps_group_rank(c->groups[g]) == 0 && n->make_id(mine->handle) != 0)
-        return hl_fail(HL_EIO, "NVSHMEM makes no id");
+        return hl_fail(HL_EIO, "NVSHMEM could not create an id");
     return HL_OK;
 }
 
@@ -109,14 +110,14 @@ static hl_status wait_for(maco_cuda *c, struct world *w, const char *what)
 static hl_status settle_world(maco_cuda *c, uint32_t g, const struct world *w, uint64_t *at)
 {
     if (w->failed != 0)
-        return hl_fail(HL_EIO, "NVSHMEM does not begin (%d)", w->failed);
+        return hl_fail(HL_EIO, "NVSHMEM could not be initialized (%d)", w->failed);
     c->memories[g].entered = 1;
     c->memories[g].own = (uintptr_t)w->memory;
     if (w->memory == NULL)
-        return hl_fail(HL_ENOMEM,
-                       "NVSHMEM's symmetric heap has no %zu bytes "
-                       "(NVSHMEM_SYMMETRIC_SIZE)",
-                       w->bytes);
+        return hl_fail(
+            HL_ENOMEM,
+            "NVSHMEM's symmetric heap has no room for %zu bytes (NVSHMEM_SYMMETRIC_SIZE)",
+            w->bytes);
     for (int k = 0; k < w->ranks; k++) {
         at[k] = w->at[k];
         if (at[k] == 0)
@@ -138,7 +139,7 @@ static hl_status nvshmem_reach(maco_cuda *c, uint32_t g, const struct hl_peer_of
     memcpy(w->id, all[0].handle, sizeof(w->id));
     HL_TRY(hl_cuda_job_start(c, &w->job, enter_world));
     c->memories[g].begun = 1;
-    hl_status st = wait_for(c, w, "NVSHMEM's beginning");
+    hl_status st = wait_for(c, w, "initialization of NVSHMEM");
     if (st == HL_OK)
         st = settle_world(c, g, w, at);
     hl_cuda_job_drop(&w->job);
@@ -158,7 +159,7 @@ static void nvshmem_drop(maco_cuda *c, uint32_t g)
     w->memory = (void *)(uintptr_t)m->own;
     if (hl_cuda_job_start(c, &w->job, leave_world) != HL_OK)
         return;
-    (void)wait_for(c, w, "NVSHMEM's end");
+    (void)wait_for(c, w, "finalization of NVSHMEM");
     hl_cuda_job_drop(&w->job);
 }
 

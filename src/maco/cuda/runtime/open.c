@@ -20,7 +20,7 @@ static hl_status driver_with_kernels(const char *library, struct cuda_driver *cu
     HL_TRY(cuda_driver_load(library, cu));
     if (!cu->run)
         return hl_fail(HL_EUNSUPPORTED, "the CUDA driver is too old for MACO: it has no "
-                                        "cuStreamWaitValue64_v2; CUDA 11.7 brought it");
+                                        "cuStreamWaitValue64_v2, which CUDA 11.7 introduced");
     return HL_OK;
 }
 
@@ -230,7 +230,7 @@ static hl_status close_in_time(maco_cuda *c)
         return HL_ENOMEM;
     k->c = c;
     HL_TRY(hl_cuda_job_start(c, &k->job, close_later));
-    if (hl_cuda_job_wait(&k->job, CLOSE_NS, "giving back what a runtime has") != HL_OK)
+    if (hl_cuda_job_wait(&k->job, CLOSE_NS, "releasing the resources of a runtime") != HL_OK)
         hl_warn("%s: it continues; keep the device and communicators until then", hl_error_text());
     hl_cuda_job_drop(&k->job);
     return HL_OK;

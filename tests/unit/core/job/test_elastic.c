@@ -91,15 +91,15 @@ TEST(a_range_that_makes_no_sense_is_refused_with_its_place)
            "job.yaml:20:35: parallelism.data_parallel_size.max: 1001 replicas of 1000 ranks are "
            "more than 1000000 ranks");
     is_bad("\"expert_model_parallel_size\": 8, " RANGE(3, 7), "",
-           "job.yaml:20:31: parallelism.data_parallel_size: with none of the sizes 3 to 7 do the "
-           "experts come out even: expert_model_parallel_size 8 times expert_tensor_parallel_size "
-           "has to divide the ranks of a stage");
+           "job.yaml:20:31: parallelism.data_parallel_size: none of the sizes 3 to 7 divides the "
+           "experts evenly: expert_model_parallel_size 8 times expert_tensor_parallel_size has to "
+           "divide the ranks of a stage");
     is_bad(RANGE(1, 2), REPLACE ", \"placement\": {\"gang\": \"leaf required\"}",
-           "job.yaml:20:10: placement: replicas that come later are placed by themselves, so data "
-           "and gang can't be required with data_parallel_size: {min, max}; use preferred");
+           "job.yaml:20:10: placement: replicas that join later are placed separately, so data and "
+           "gang can't be required with data_parallel_size: {min, max}; use preferred");
     is_bad(RANGE(1, 2), REPLACE ", \"spareSlots\": 1",
-           "job.yaml:20:11: spareSlots: a gang with data_parallel_size: {min, max} goes on without "
-           "a lost server, and takes a free slot when there is one; remove the key");
+           "job.yaml:20:11: spareSlots: a gang with data_parallel_size: {min, max} continues "
+           "without a lost server, and uses a free slot when there is one; remove the key");
     is_bad("\"data_parallel_size\": 2",
            ", \"recovery\": {\"mode\": \"replace\", \"growAfter\": \"5s\"}",
            "job.yaml:10:19: recovery.growAfter: has an effect with recovery: {mode: replace} and "

@@ -521,7 +521,7 @@ TEST(what_is_said_of_failures_has_to_have_an_effect)
     is_bad("{\"onFailure\": {}}", "onFailure: must be lines of KIND or EXIT CODE");
     is_bad("{\"onFailure\": {\"crash\": \"fail\"}}", "onFailure: 'crash' is neither");
     is_bad("{\"onFailure\": {\"exit\": \"retry\"}}", "'retry' is not one of fail, count, ignore");
-    is_bad("{\"onFailure\": {\"lost\": \"fail\"}}", "of lost nodes onNodeLost decides");
+    is_bad("{\"onFailure\": {\"lost\": \"fail\"}}", "onNodeLost decides about lost nodes");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"onFailure\": {\"exit\": \"fail\"}}",
            "onFailure: has an effect where something is tried again");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"restarts\": 1,"
@@ -652,7 +652,8 @@ TEST(the_section_of_kubernetes_is_kept_and_its_faults_have_a_place)
 
     json_object_set_new(doc, "kubernetes", json_pack("{s:s}", "que", "q"));
     assert_int_equal(hl_job_parse(doc, &kube, &job), HL_EINVAL);
-    assert_non_null(strstr(hl_error_text(), "job.yaml:10:15: kubernetes.que: 'que' is not taken"));
+    assert_non_null(
+        strstr(hl_error_text(), "job.yaml:10:15: kubernetes.que: 'que' is not accepted"));
 
     json_object_del(doc, "kubernetes");
     json_object_set_new(doc, "dockerImage", json_string("i"));

@@ -72,7 +72,7 @@ static const struct {
      false},
     {SPEC("\"volumes\":[{}]"), "/kubernetes/podTemplate/spec/volumes/0", "needs a name", false},
     {SPEC("\"volumes\":[{\"name\":\"shm\"}]"), "/kubernetes/podTemplate/spec/volumes/0",
-     "taken by Helios", false},
+     "Helios uses the name", false},
     {SPEC("\"volumes\":[{\"name\":\"a\",\"hostPath\":{\"path\":\"/data\"}},{\"name\":\"a\"}]"),
      "/kubernetes/podTemplate/spec/volumes/1", "two volumes 'a'", false},
     {SPEC("\"volumes\":[{\"name\":\"a\",\"hostPath\":{\"path\":\"/etc\"}}]"),

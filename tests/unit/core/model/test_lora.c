@@ -454,7 +454,7 @@ TEST(an_adapter_for_another_base_is_refused_by_name)
     struct hf_model *m = one("model.layers.0.mlp.up_proj", 2, H, F);
     m->count--;
     free(m->data[m->count]);
-    refused(llama, m, 1, "no other half", "up_proj.lora_B.weight' is missing");
+    refused(llama, m, 1, "lacks its other half", "up_proj.lora_B.weight' is missing");
 
     m = one("model.layers.0.mlp.up_proj", 2, H, F);
     m->tensors[1].shape[1] = 3;
@@ -522,7 +522,7 @@ TEST(what_has_no_known_cut_is_refused_by_name_with_what_to_do)
 
     m = one("model.layers.0.mlp.up_proj", 2, H, F);
     add_vector(m, "base_model.model.model.layers.0.mlp.gate_proj.lora_magnitude_vector", F);
-    refused(llama, m, 1, "gate_proj.lora_magnitude_vector' has no other half",
+    refused(llama, m, 1, "gate_proj.lora_magnitude_vector' lacks its other half",
             "gate_proj.lora_A.weight' is missing");
 
     m = one("model.layers.0.mlp.up_proj", 2, H, F);
@@ -534,5 +534,5 @@ TEST(what_has_no_known_cut_is_refused_by_name_with_what_to_do)
         adapt(m, w_text("model.layers.0.block_sparse_moe.experts.%d.w1", e), e == 2 ? 3 : 2, H, F);
     refused(mixtral, m, 1, "'model.layers.0.block_sparse_moe.experts.2.w1.weight'", merge);
     refused(mixtral, one("model.layers.0.block_sparse_moe.experts.0.w1", 2, H, F), 1,
-            "'model.layers.0.block_sparse_moe.experts.1.w1.weight'", "alike");
+            "'model.layers.0.block_sparse_moe.experts.1.w1.weight'", "in the same way");
 }

@@ -280,7 +280,8 @@ TEST(weights_and_scales_that_do_not_belong_together_are_named)
     m = model_of(blocks);
     tensor_of(m, "model.layers.0.self_attn.o_proj.weight")->dtype = HL_DTYPE_BF16;
     refused(blocks, m, 1,
-            SAYS("scale 'model.layers.0.self_attn.o_proj.weight_scale_inv' has a weight of BF16"));
+            SAYS("scale 'model.layers.0.self_attn.o_proj.weight_scale_inv' belongs to a weight of "
+                 "BF16"));
 
     m = model_of(blocks);
     rename_tensor(m, "model.layers.0.self_attn.q_proj.weight_scale_inv",

@@ -44,7 +44,8 @@ TEST(what_is_wrong_is_said_with_its_line)
     static const struct {
         const char *text, *says;
     } rows[] = {
-        {"SwitchName=a Nodes=x\nSwitchName=b Nodes=x\n", "f:2: node 'x' hangs on two switches, a"},
+        {"SwitchName=a Nodes=x\nSwitchName=b Nodes=x\n",
+         "f:2: node 'x' is attached to two switches, a"},
         {"SwitchName=a\n", "f:1: a line is SwitchName=NAME and either"},
         {"Nodes=a\n", "f:1: a line is"},
         {"SwitchName=a Nodes=b Switches=c\n", "f:1: a line is"},
@@ -54,8 +55,8 @@ TEST(what_is_wrong_is_said_with_its_line)
         {"SwitchName=a Nodes=b[x]\n", "brackets hold numbers"},
         {"SwitchName=a Nodes=b[1]c[2]\n", "more than one pair"},
         {"SwitchName=a Nodes=b,,c\n", "a name must have"},
-        {"SwitchName=a Nodes=b Nodes=c\n", "is there twice"},
-        {"SwitchName=a Switches=a\n", "hangs on itself"},
+        {"SwitchName=a Nodes=b Nodes=c\n", "appears twice"},
+        {"SwitchName=a Switches=a\n", "is attached to itself"},
         {"SwitchName=a Nodes=b[0-999999]\n", "more than 65536"},
     };
 

@@ -52,9 +52,9 @@ TEST(events_and_warnings_name_a_rank_only_where_they_say_what_is_wrong_with_it)
     } cases[] = {
         {"rank-replaced", "rank 3 on node-1 was lost, exit code 1; it is replaced", 3},
         {"stalled", "rank 12 on node-1 has made no step for 5 s: its process is stopped", 12},
-        {"stalled", "no rank has made a step for 5 s, and nothing tells which keeps the others",
-         -1},
-        {"slow", "rank 1 on a is slow: of a step it needs 9 ms", 1},
+        {"stalled",
+         "no rank has made a step for 5 s, and nothing shows which one holds up the others", -1},
+        {"slow", "rank 1 on a is slow: it needs 9 ms of a step", 1},
         {"trouble", "rank 0 on a: has other bytes than 2 of its replicas", 0},
         {"slow-over", "rank 1 is as fast as the others again", -1},
         {"recovered", "rank 1 on a", -1},

@@ -169,7 +169,7 @@ TEST(pieces_of_another_shape_than_the_parameters_are_refused)
     refused(&v, "'m.a.weight' is in pieces of shape [6,4], and its parameter has shape [4,6]");
     save_make(&v);
     state_add(&v.states[0], "b.weight", "6x4", 0, 24);
-    refused(&v, "'m.b.weight' is of no parameter of its part");
+    refused(&v, "'m.b.weight' belongs to no parameter of its part");
 }
 
 TEST(a_shard_of_an_earlier_release_stays_as_it_is)

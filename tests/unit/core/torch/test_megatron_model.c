@@ -128,8 +128,8 @@ TEST(args_that_a_config_can_not_say_are_refused_by_name)
         struct arg arg;
         const char *says;
     } rows[] = {
-        {{"apply_layernorm_1p", YES}, "norms are stored less 1"},
-        {{"rotary_interleaved", YES}, "takes neighbours"},
+        {{"apply_layernorm_1p", YES}, "norm weights are stored minus 1"},
+        {{"rotary_interleaved", YES}, "pairs neighbours"},
         {{"rotary_percent", REAL(0.5)}, "a part of each head"},
         {{"rotary_seq_len_interpolation_factor", REAL(4)}, "positions are interpolated"},
         {{"no_rope_freq", INT(4)}, "some layers have no rotary embedding"},

@@ -139,7 +139,7 @@ TEST(numbers_that_do_not_fit_are_refused)
     REFUSED(V2(STORAGE("torch\nFloatStorage", BIG), "K\0", "K\1\x85", "K\1\x85"), HL_EINVAL,
             "beyond 64 bits");
     REFUSED(V2(STORAGE("torch\nComplexDoubleStorage", "K\x06"), "K\0", "K\1\x85", "K\1\x85"),
-            HL_EUNSUPPORTED, "torch.ComplexDoubleStorage is not a dtype");
+            HL_EUNSUPPORTED, "torch.ComplexDoubleStorage is not a supported dtype");
     REFUSED(V2("N", "K\0", "K\1\x85", "K\1\x85"), HL_EUNSUPPORTED, "its storage is None");
     REFUSED("ctorch._utils\n_rebuild_tensor_v2\n(" FLOATS "tR", HL_EINVAL, "only 1 arguments");
 }

@@ -94,7 +94,7 @@ TEST(slow_memory_fails_with_both_figures)
     struct hl_api_health h = test_with(&opts, &arena);
     assert_int_equal(h.state, HL_API_HEALTH_STATE_FAILED);
     assert_non_null(strstr(h.reason, "memory: slot 0 copies "));
-    assert_non_null(strstr(h.reason, "are asked for (agent.health_memory)"));
+    assert_non_null(strstr(h.reason, "are required (agent.health_memory)"));
     assert_int_equal(row(&h, "checksum")->state, HL_API_HEALTH_STATE_PASSED);
 }
 

@@ -156,14 +156,15 @@ TEST(a_log_disk_with_too_little_room_is_told_and_a_small_one_may_have_less)
     const uint64_t mib = 1 << 20;
     char why[200];
     hl_log_disk_judge("/logs", 100000 * mib, 63 * mib, 64 * mib, why, sizeof(why));
-    assert_string_equal(why, "the disk of /logs has 63.0 MiB free, 64.0 MiB are asked for "
-                             "(agent.log_free): make room");
+    assert_string_equal(
+        why,
+        "the disk of /logs has 63.0 MiB free, 64.0 MiB are required (agent.log_free): make room");
     hl_log_disk_judge("/logs", 100000 * mib, 64 * mib, 64 * mib, why, sizeof(why));
     assert_string_equal(why, "");
     hl_log_disk_judge("/logs", 320 * mib, 10 * mib, 64 * mib, why, sizeof(why));
     assert_string_equal(why, "");
     hl_log_disk_judge("/logs", 320 * mib, 10 * mib - 1, 64 * mib, why, sizeof(why));
-    assert_non_null(strstr(why, "10.0 MiB are asked for"));
+    assert_non_null(strstr(why, "10.0 MiB are required"));
     hl_log_disk_judge("/logs", 320 * mib, 0, 0, why, sizeof(why)); /* nothing is asked for */
     assert_string_equal(why, "");
 }

@@ -266,7 +266,7 @@ TEST(a_place_that_is_full_is_said_and_nothing_is_lost)
         assert_int_equal(use(&r, c, 1, 1), HL_OK);
     assert_int_equal(use(&r, 5, 1, 1), HL_ENOSPC);
     assert_non_null(strstr(hl_error_text(), "on the host"));
-    assert_non_null(strstr(hl_error_text(), "could not be put to L3: the place is full"));
+    assert_non_null(strstr(hl_error_text(), "could not be moved to L3: the place is full"));
     hl_chunk_pool_end(r.pool, 0);
     assert_int_equal(use(&r, 5, 1, 1), HL_OK);
     for (uint32_t c = 1; c < 6; c++)

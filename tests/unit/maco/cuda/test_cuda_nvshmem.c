@@ -178,8 +178,9 @@ TEST_IN(new_trial, end_trial, it_serves_a_process_once)
         if (t->status[0][k] != 0 || strncmp(t->route[0][k], WAY, strlen(WAY)) != 0)
             fail_msg("rank %d: %d, \"%s\"", k, t->status[0][k], t->route[0][k]);
         assert_int_equal(t->status[1][k], HL_EUNSUPPORTED);
-        assert_non_null(strstr(t->route[1][k], "; not over NVSHMEM: rank 0: NVSHMEM serves one "
-                                               "group of a process, once"));
+        assert_non_null(
+            strstr(t->route[1][k],
+                   "; not over NVSHMEM: rank 0: NVSHMEM serves only one group per process, once"));
     }
 }
 
@@ -208,7 +209,7 @@ TEST_IN(new_trial, end_trial, a_rank_that_never_begins)
     struct trial *t = *state;
     t->timeout_ns = 500000000;
     setenv("NVSHMEM_STUB_ABSENT", "1", 1);
-    refused(t, "; not over NVSHMEM: rank 0: NVSHMEM's beginning: not back after 500 ms");
+    refused(t, "; not over NVSHMEM: rank 0: initialization of NVSHMEM: not back after 500 ms");
 }
 
 int main(int argc, char **argv)

@@ -172,7 +172,7 @@ TEST(what_is_missing_or_too_much_is_named)
         if (!hl_maco_is_comm(type))
             BAD(type, "group is 1", op.group = 1);
         else
-            BAD(type, "asks for worker 0", op.on_worker = 1);
+            BAD(type, "requests worker 0", op.on_worker = 1);
         if (type != MACO_TASK_CUSTOM_COMPUTE && type != MACO_TASK_CUSTOM_COMM)
             BAD(type, "a function or ranges", op.function = do_nothing);
     }

@@ -548,7 +548,8 @@ TEST(a_plan_has_its_functions_and_options_are_checked)
     OK(maco_compile(g, NULL, &p));
     OK(hl_maco_plan_function(p, 1, &f, &arg));
     assert_true(f == do_nothing && arg == &g);
-    REFUSED(hl_maco_plan_function(p, 2, &f, &arg), HL_EINVAL, "2 functions, not 2");
+    REFUSED(hl_maco_plan_function(p, 2, &f, &arg), HL_EINVAL,
+            "2 functions, so none has the number 2");
     assert_string_equal(hl_maco_plan_name(p, 1), "CUSTOM_COMPUTE 1");
     maco_plan_free(p);
     maco_graph_free(g);

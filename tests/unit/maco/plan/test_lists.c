@@ -129,7 +129,7 @@ TEST(lists_that_are_wrong_are_refused)
     l[1] = (maco_list){NULL, 0};
     REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"b\" is in no list");
     l[0] = (maco_list){(uint32_t[]){a, b}, 2};
-    REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"b\" asks for worker 1 but is in list 0");
+    REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"b\" requests worker 1 but is in list 0");
     l[1] = (maco_list){(uint32_t[]){c}, 1};
     l[0] = (maco_list){(uint32_t[]){a}, 1};
     REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"talk\", which is communication");

@@ -365,7 +365,7 @@ TEST(a_model_that_does_not_fit_is_refused)
     REFUSED(maco_run_virtual(p, &(maco_virtual){MACO_VIRTUAL_INIT, .workers = 0}, &t), HL_EINVAL,
             "0 workers");
     REFUSED(maco_run_virtual(p, &(maco_virtual){MACO_VIRTUAL_INIT, .workers = 2}, &t), HL_EINVAL,
-            "\"far\" asks for worker 2 of 2");
+            "\"far\" requests worker 2 of 2");
     REFUSED(maco_run_virtual(NULL, &(maco_virtual){MACO_VIRTUAL_INIT, .workers = 2}, &t), HL_EINVAL,
             "NULL");
     maco_plan_free(p);
@@ -374,7 +374,7 @@ TEST(a_model_that_does_not_fit_is_refused)
                          &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .policy = MACO_STATIC,
                                                  .workers = 2},
                          &p),
-            HL_EINVAL, "\"far\" asks for worker 2 of 2");
+            HL_EINVAL, "\"far\" requests worker 2 of 2");
     OK(maco_compile(
         g, &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .policy = MACO_STATIC, .workers = 3},
         &p));

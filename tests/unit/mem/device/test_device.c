@@ -97,7 +97,7 @@ static void capacity_is_hard_and_a_refusal_names_asked_and_free(void **state)
     assert_int_equal(info(r).free, r->granule);
     assert_int_equal(hl_device_alloc(r->device, r->granule + 1, 0, &none), HL_ENOSPC);
     char asked[40], left[40];
-    snprintf(asked, sizeof(asked), "%llu bytes asked", (unsigned long long)(2 * r->granule));
+    snprintf(asked, sizeof(asked), "%llu bytes requested", (unsigned long long)(2 * r->granule));
     snprintf(left, sizeof(left), "%llu of %llu free", (unsigned long long)r->granule,
              (unsigned long long)CAPACITY);
     assert_error_has(asked);

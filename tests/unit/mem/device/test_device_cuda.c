@@ -71,7 +71,7 @@ TEST_IN(clean, clean, a_device_that_is_not_there_is_refused_with_the_drivers_wor
     assert_error_has("cuInit: CUDA_ERROR_NO_DEVICE (100)");
     unsetenv("CUDA_STUB_DEVICES");
     assert_int_equal(hl_device_open("cuda:0:1GiB", &options, &d), HL_ENOSPC);
-    assert_error_has("1073741824 bytes asked, the device has 268435456");
+    assert_error_has("1073741824 bytes requested, but the device has 268435456");
     static const char *const bad[] = {
         "cuda", "cuda:", "cuda:x", "cuda:0:", "cuda:0:1", "cuda:0,nic=no", "cuda:0000:10:00.0x"};
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
@@ -90,7 +90,7 @@ TEST_IN(clean, clean, what_others_take_is_not_free)
     assert_int_equal(info_of(b).used, 0);
     assert_int_equal(info_of(b).free, 106 * MIB);
     assert_int_equal(hl_device_alloc(b, 110 * MIB, 0, &y), HL_ENOSPC);
-    assert_error_has("115343360 bytes asked, the driver has 111149056 of 268435456 free");
+    assert_error_has("115343360 bytes requested, but the driver has 111149056 of 268435456 free");
     assert_int_equal(info_of(b).used, 0);
     assert_int_equal(hl_device_audit(b), HL_OK);
     assert_int_equal(hl_device_free(a, &x), HL_OK);

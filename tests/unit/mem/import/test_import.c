@@ -335,7 +335,7 @@ TEST_IN(enter, leave, a_file_cut_short_meanwhile_is_an_error)
     hf_checkpoint(&small, dir);
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     struct heap h = {.truncate = path};
-    run_fails(&h, NULL, HL_EIO, "it was truncated while it was imported");
+    run_fails(&h, NULL, HL_EIO, "it was truncated during the import");
 }
 
 TEST_IN(enter, leave, a_tied_head_that_differs_is_refused)

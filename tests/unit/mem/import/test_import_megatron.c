@@ -528,15 +528,15 @@ TEST(groups_that_shapes_do_not_tell_apart_are_refused)
 TEST(missing_state_is_named)
 {
     assert_state_refused("del w['exp_avg_sq']",
-                         "there is no optimizer state 'exp_avg_sq' of "
-                         "'decoder.layers.0.self_attention.linear_proj.weight'");
+                         "optimizer state 'exp_avg_sq' of "
+                         "'decoder.layers.0.self_attention.linear_proj.weight' is missing");
     assert_state_refused("del o['fp32_from_fp16_params'][0][-1]", "the FP32 copy of parameter");
     assert_state_refused("g[0]['params'].append(77)", "group 0 of the optimizer has");
     assert_state_refused("del s['optimizer']", "it has no 'optimizer'");
     assert_state_refused("del o['optimizer']['state']", "distributed optimizer");
-    assert_dist_refused("llama/dist-state-1", "del s.state_dict_metadata[n]",
-                        "there is no optimizer state 'exp_avg' of "
-                        "'decoder.layers.0.mlp.linear_fc2.weight'");
+    assert_dist_refused(
+        "llama/dist-state-1", "del s.state_dict_metadata[n]",
+        "optimizer state 'exp_avg' of 'decoder.layers.0.mlp.linear_fc2.weight' is missing");
     assert_dist_refused("llama/dist-state-1", "t.chunks.pop()",
                         "a part of the checkpoint is missing");
     assert_dist_refused("llama/dist-state-2", "t.chunks.pop()",
