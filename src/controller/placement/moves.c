@@ -300,7 +300,8 @@ static const char *end_text(hl_status st, char *buf, size_t cap)
              : st == HL_ECORRUPT  ? "the copy is not what the catalogue says"
              : st == HL_ENOSPC    ? "there is no room"
              : st == HL_ENOENT    ? "the shard, or a copy of it, is gone"
-                                  : hl_status_name(st));
+             : st == HL_ESTALE    ? "a daemon was restarted, or the source replaced, meanwhile"
+                                  : hl_status_text(st));
     return buf;
 }
 
