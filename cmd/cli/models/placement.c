@@ -204,7 +204,7 @@ static hl_status shard_move(struct cli *cli, const char *shard, const struct mov
                          a->tier);
     HL_TRY(shard_resolve(cli, shard, id));
     const struct hl_api_controller_move_shard_params p = {
-        .id = id, .node = a->node, .tier = tier, .bytes_per_s = a->rate / 8};
+        .id = id, .node = a->node, .tier = tier, .bytes_per_s = (a->rate + 7) / 8};
     HL_TRY(CLI_CALL_FOR(cli, move_shard, &p, CLI_COPY_TIMEOUT_MS, &arena, &r));
     if (cli->json)
         return cli_print_value(&hl_api_shard_move_type, &r.move);

@@ -43,7 +43,7 @@ uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *
     const struct placement *p = c->placement;
     const enum hl_move_path path = hl_rules_path(o->from, o->goal);
     uint64_t most = p->conf.rate / 8, beside = 0;
-    if (!order_is_budgeted(o) || most == 0 || !path_is_network((int)path))
+    if (!order_is_budgeted(o) || p->conf.rate == 0 || !path_is_network((int)path))
         return o->bytes_per_s;
     for (uint32_t i = 0; i < p->moves.count; i++) {
         const struct hl_move_rec *rec = hl_migration_at(&p->moves, i);

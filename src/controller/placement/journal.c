@@ -101,8 +101,8 @@ static hl_status move_read(struct hl_controller *c, const struct hl_api_move_rec
         .phase = phase_of(r->phase),
         .began_ms = now - (hl_wall_ms() - r->began_ms),
         .switched_ms = r->switched_ms != 0 ? now : 0,
-        .status = strcmp(r->phase, hl_move_phase_text(HL_MOVE_PHASE_UNDOING)) == 0 ? HL_ECANCELED
-                                                                                   : HL_OK};
+        .status =
+            strcmp(r->phase, hl_move_phase_text(HL_MOVE_PHASE_UNDOING)) == 0 ? HL_ESTALE : HL_OK};
     HL_TRY(hl_id_parse(r->shard, &rec.order.shard));
     HL_TRY(place_read(c, r->from_tier, r->from_node, &rec.order.from));
     HL_TRY(place_read(c, r->tier, r->node, &rec.order.goal));

@@ -16,10 +16,9 @@
 #include "controller/placement/placement_private.h"
 #include "os/loop.h"
 
-#define MOVES_MAX    4096
-#define MEASURED_MIN (1u << 20) /* a smaller copy says nothing about the rate */
-#define PLACES_MAX   64
-#define DUE_MIN_MS   5
+#define MOVES_MAX  4096
+#define PLACES_MAX 64
+#define DUE_MIN_MS 5
 
 /* An answer that the engine waits for. */
 struct asking {
@@ -27,6 +26,7 @@ struct asking {
     struct hl_id id;
     uint64_t order;
     enum hl_move_path path;
+    uint64_t pace; /* of a copy, in bytes per second; 0: none */
 };
 
 static struct asking *asking_new(struct hl_controller *c, const struct hl_move_action *a)
@@ -139,15 +139,6 @@ static void on_journaled(void *arg, hl_status st, const char *text)
     moves_run(x.c);
 }
 
-static void measure_rate(struct placement *p, enum hl_move_path path,
-                         const struct hl_api_copy *copy)
-{
-    if (copy->size_bytes < MEASURED_MIN || !(copy->seconds > 0))
-        return;
-    double rate = (double)copy->size_bytes / copy->seconds;
-    p->rates[path] = p->rates[path] > 0 ? 0.8 * p->rates[path] + 0.2 * rate : rate;
-}
-
 static void on_brought(void *arg, hl_status st, const char *text, const struct hl_api_copy *copy)
 {
     struct asking x = *(struct asking *)arg;
@@ -157,7 +148,7 @@ static void on_brought(void *arg, hl_status st, const char *text, const struct h
     if (st != HL_OK)
         hl_info("copy of a move failed move=%s error=\"%s\"", hl_id_format(x.id).s, text);
     else
-        measure_rate(x.c->placement, x.path, copy);
+        rate_measure(x.c->placement, x.path, x.pace, copy);
     hl_migration_copied(engine_of(x.c), x.id, x.order, st, copy != NULL ? copy->size_bytes : 0,
                         copy != NULL ? copy->crc32 : 0, placement_now_ms());
     moves_run(x.c);
@@ -232,17 +223,19 @@ static enum hl_api_operation operation_of(const struct hl_move_order *o)
     return from_node && !to_node ? HL_API_OPERATION_WRITE : HL_API_OPERATION_READ;
 }
 
-static hl_status copy_begin(struct hl_controller *c, const struct hl_move_order *o, void *x)
+static hl_status copy_begin(struct hl_controller *c, const struct hl_move_order *o,
+                            struct asking *x)
 {
     struct place goal;
     if (!place_find(c, o->shard, o->goal, &goal))
         return hl_fail(HL_EUNAVAIL, "the destination node is no longer known");
+    x->pace = budget_pace(c, o);
     return copies_bring(c,
                         &(struct copies_order){.id = o->id,
                                                .shard = o->shard,
                                                .goal = goal,
                                                .op = operation_of(o),
-                                               .bytes_per_s = budget_pace(c, o),
+                                               .bytes_per_s = x->pace,
                                                .gives_way = o->priority == PRIORITY_WARM},
                         on_brought, x);
 }
@@ -307,7 +300,8 @@ static const char *end_text(hl_status st, char *buf, size_t cap)
              : st == HL_ECORRUPT  ? "the copy differs from the catalogue"
              : st == HL_ENOSPC    ? "there is no room"
              : st == HL_ENOENT    ? "the shard, or a copy of it, no longer exists"
-                                  : hl_status_name(st));
+             : st == HL_ESTALE    ? "a daemon was restarted, or the source replaced, meanwhile"
+                                  : hl_status_text(st));
     return buf;
 }
 
@@ -578,7 +572,8 @@ static hl_status check_pace(struct hl_place from, struct hl_place goal, uint64_t
 {
     if (bytes_per_s > 0 && bytes_per_s < PACE_MIN)
         return hl_fail(HL_EINVAL,
-                       "a rate of %" PRIu64 " bytes per second for a move: it must be %u or more",
+                       "a rate of %" PRIu64 " bytes per second for a move: it must be %u (8Mbit) "
+                       "or more, or 0 for no limit",
                        bytes_per_s, PACE_MIN);
     if (bytes_per_s > 0 && hl_rules_path(from, goal) == HL_MOVE_ARCHIVE)
         return hl_fail(

@@ -261,6 +261,9 @@ hl_status move_record_write(struct hl_controller *c, const struct hl_move_rec *r
 
 /* pass.c */
 void pass_run(struct hl_controller *c);
+/* What the copy of a move says about its path; pace: in bytes per second, 0 = it had none. */
+void rate_measure(struct placement *p, enum hl_move_path path, uint64_t pace,
+                  const struct hl_api_copy *copy);
 
 /* budget.c */
 hl_status budget_configure(struct hl_controller *c) HL_CHECK;

@@ -280,7 +280,7 @@ void move_checked(struct hl_migration *m, struct hl_move *mv, hl_status st,
     else if (c.surplus && !mv->stopping) /* the copy has arrived at the goal after all */
         move_switch(m, mv);
     else
-        move_revert(m, mv, HL_ECANCELED);
+        move_revert(m, mv, HL_ESTALE);
 }
 
 void move_dropped(struct hl_migration *m, struct hl_move *mv, hl_status st)

@@ -418,6 +418,8 @@ TEST_IN(world_start, world_end, moves_in_flight_share_the_rate_and_each_keeps_to
     assert_int_equal(budget_pace(&w->c, &first), PACE_MIN);
     p->conf.moves = 1;
     assert_int_equal(budget_copy_ms(&w->c, &first), 1049); /* 1 MiB at 1 MB/s, and one */
+    p->conf.rate = 7;                                      /* less than a byte per second */
+    assert_int_equal(budget_pace(&w->c, &first), PACE_MIN);
 }
 
 TEST_IN(world_start, world_end, a_move_that_never_began_gives_its_bytes_back)

@@ -390,7 +390,7 @@ TEST_IN(rig_begin, rig_end, a_restored_copy_that_has_not_come_is_undone)
     pass(500);          /* the Controller before may have offered it when nothing else was there */
     answer_check(BOTH); /* now it has */
     answer_drop(l2_of_1, HL_OK);
-    take_end(HL_ECANCELED, false);
+    take_end(HL_ESTALE, false); /* nobody has cancelled it */
 }
 
 TEST_IN(rig_begin, rig_end, a_restored_copy_that_nothing_is_heard_of_is_undone)
