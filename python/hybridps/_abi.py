@@ -233,16 +233,21 @@ class _Unreadable:
         raise HybridPSError(self.text.value.decode(errors="replace"))
 
 
+_BITS = {"prefetch": 31, "plan_ahead": 31, "seed": 64}  # others have 63, milliseconds 31
+
+
 def check_whole(what: str, value: Any, below: bool = False) -> int:
-    """Check for a whole number. below: it may be negative."""
+    """Check for a whole number that C can take. below: it may be negative."""
     number = value.__index__() if hasattr(value, "__index__") else None
-    if number is None or not (below or 0 <= number < 1 << (31 if what.endswith("_ms") else 63)):
-        raise HybridPSError(f"{what} is {value!r}: it is a whole number{'' if below else ' from 0 on'}")
+    bits = _BITS.get(what, 31 if what.endswith("_ms") else 63)
+    if number is None or not (-1 << bits if below else 0) <= number < 1 << bits:
+        least = f"-2^{bits}" if below else 0
+        raise HybridPSError(f"{what} is {value!r}: it is a whole number from {least} on, below 2^{bits}")
     return int(number)
 
 
 def check_text(what: str, value: object, example: str) -> None:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or "\0" in value:
         raise HybridPSError(f"{what} is {value!r}: it is text, such as {example!r}")
 
 

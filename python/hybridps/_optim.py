@@ -53,9 +53,8 @@ class Stepper:
         self.factor = 1.0  # for the gradients, in the next step
         self.layouts = -1
         self.batches: list[_Batch] = []
-        self.originals = {k: optimizer.__dict__.get(k)
-                          for k in ("step", "state_dict", "load_state_dict", "zero_grad",
-                                    "__getstate__")}
+        own = ("step", "state_dict", "load_state_dict", "zero_grad", "__getstate__")
+        self.originals = {k: optimizer.__dict__.get(k) for k in own}
         self.native = native and self._is_adam()
         self.on_device = self._choose_device()
         # Not accessed outside: it stays on the device, or the host has no room for all of it.
@@ -279,6 +278,7 @@ class Stepper:
                 phases.state.group.broadcast_(slot.host, slot.owner, slot.name)
             if slot.owner != phases.state.group.rank:
                 slot.written = True
+                slot.count_write()
             self._taken(slot)
 
     def _taken(self, slot: "Slot") -> None:
@@ -600,9 +600,8 @@ class Stepper:
         self.begun.add(id(slot))
         step = float(state["step"]) + 1
         if not step.is_integer():
-            raise HybridPSError(f"optimizer.state of {slot.name} has step {step - 1}: native Adam "
-                                "counts whole ones; register with native=False" +
-                                self.phases.state.facts())
+            raise HybridPSError(f"optimizer.state of {slot.name} has step {step - 1}: native Adam counts "
+                                "whole ones; register with native=False" + self.phases.state.facts())
         return int(step)
 
     def count_step(self, slot: "Slot", step: int) -> None:
@@ -611,6 +610,7 @@ class Stepper:
             state["step"].fill_(step)
         else:
             state["step"] = torch.tensor(float(step))  # from an older torch's checkpoint
+        slot.count_write()
 
     def _constant(self, slot: "Slot", at: Any, grad: torch.Tensor | None = None) -> _abi.Adam:
         """What is constant across steps. grad: the gradient, if it is not in its place."""

@@ -7,6 +7,7 @@ import torch
 
 from ._abi import DEVICE, HOST, Bundle, HybridPSError
 from ._home import Shown
+from ._params import set_data
 
 
 class Slot:
@@ -16,7 +17,7 @@ class Slot:
                  "grad_device", "grad_bundle", "has_grad", "version", "grad_version", "written",
                  "suspect", "states", "units", "hook", "cuda", "held", "bundle", "reuse", "owner",
                  "addresses", "home", "grad_home", "grad_shown", "given", "write", "unreduced",
-                 "away", "came", "there", "left")
+                 "away", "came", "there", "left", "writes")
 
     def __init__(self, phases: Any, param: torch.nn.Parameter, name: str) -> None:
         self.phases, self.param, self.name = phases, param, name
@@ -34,6 +35,7 @@ class Slot:
         self.has_grad = False
         self.unreduced = False  # the gradient is this rank's own, because of no_sync
         self.version = self.grad_version = 0  # torch's write counts at the last check
+        self.writes: torch.Tensor | None = None  # empty; shares the parameter's write count
         self.written = False  # on the host since it was last on the device
         self.suspect = False  # code other than the optimizer may have written it
         # Per optimizer that steps it, by key: the state's tensor and its host view.
@@ -61,6 +63,18 @@ class Slot:
         if found is None:
             found = self.addresses[tensor] = self.phases.state.pool.address(tensor, DEVICE)
         return found
+
+    def count_write(self) -> None:
+        """Have torch count a write to the parameter that it did not see: a backward through a graph
+        from before the write is an error, as on plain torch."""
+        if self.writes is None:
+            with torch._C.DisableTorchFunction():
+                self.writes = torch._C._TensorBase.detach(self.param)
+            set_data(self.writes, torch.empty(0, dtype=self.param.dtype, device=self.param.device))
+        known = self.version == self.param._version
+        self.writes.zero_()
+        if known:
+            self.version = self.param._version
 
     def give_up_grad(self) -> None:
         """Its gradient ends in a pass. Memory that users still show is left to them."""

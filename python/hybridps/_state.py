@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Sequence
 import torch
 
 from . import _abi
-from ._abi import DEVICE, HOLD, HOST, Bundle, HybridPSError
+from ._abi import DEVICE, HOLD, HOST, Bundle, HybridPSError, check_whole
 from ._group import Group
 from ._home import Homes, Shown
 from ._one_copy import OneCopy
@@ -38,6 +38,10 @@ def check_options(gradients: str, optimizer_device: str, group: Any, reserved_by
     if optimizer_device not in ("auto", "host", "device"):
         raise HybridPSError(f"optimizer_device is {optimizer_device!r}, it must be 'auto', 'host' "
                             "or 'device'")
+
+
+def _checked(reserved_bytes: Callable[[], int]) -> Callable[[], int]:
+    return lambda: check_whole("the result of reserved_bytes", reserved_bytes())
 
 
 def check_one_copy(device: str, mode: str | None, gradients: str, optimizer_device: str,
@@ -63,7 +67,8 @@ class State:
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode
         whole = self.cuda == device  # the driver did not count what torch holds as free
-        self.reserved_bytes = reserved_bytes or (self._reserved if whole else _none)
+        self.reserved_bytes = (_checked(reserved_bytes) if reserved_bytes is not None else
+                               self._reserved if whole else _none)
         self._reserved_before = torch.cuda.memory_reserved(self.cuda) if whole else 0
         self.gradients, self.optimizer_device = gradients, optimizer_device
         self.group = group if group is not None and group.world > 1 else None

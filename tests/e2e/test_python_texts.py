@@ -57,11 +57,20 @@ class HybridPS(unittest.TestCase):
                 ("manager", 5, "it is text"), ("chunk_bytes", "4KiB", "it is a whole number from 0 on"),
                 ("host_bytes", -5, "it is a whole number from 0 on"), ("prefetch", "a", "it is a whole number"),
                 ("heat", 3, "it must be alpha, beta, window and tau"), ("group", True, "it must be a hybridps.Group"),
-                ("reserved_bytes", 5, "it must be a function"), ("whole", torch.nn.Linear, "it must be a tuple of module types")):
+                ("reserved_bytes", 5, "it must be a function"), ("whole", torch.nn.Linear, "it must be a tuple of module types"),
+                ("prefetch", 1 << 32, r"it is a whole number from -2\^31 on, below 2\^31"), ("plan_ahead", (1 << 32) + 6, "below"),
+                ("seed", 1 << 64, "below"), ("spill_pause_ms", (1 << 32) + 1, "below"), ("device", "emu:1MiB\0x", "it is text")):
             self.refuse(f"^{name} is .*{said}", model, **{"device": "emu:1MiB", name: value})
         self.assertNotIn("forward", model.__dict__)
         with self.assertRaisesRegex(hybridps.HybridPSError, "^name is 3: it is text"):
             hybridps.Manager(3)
+
+    def test_a_function_of_reserved_bytes_that_returns_no_number_of_bytes_is_named(self):
+        for value in (-1, 1.5, "x", None):
+            model = torch.nn.Linear(8, 8)
+            with hybridps.manage(model, device="emu:1MiB", reserved_bytes=lambda value=value: value):
+                with self.assertRaisesRegex(hybridps.HybridPSError, "^the result of reserved_bytes is .*from 0 on"):
+                    model(torch.ones(8))
 
     def test_a_device_that_is_too_small_says_what_would_do(self):
         model = torch.nn.Sequential()

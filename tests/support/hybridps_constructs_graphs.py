@@ -94,3 +94,22 @@ def several_times(w):
     out = inner.train(3) + [inner.evaluate()]
     inner.close()
     return out + [inner.params()]
+
+
+@row("a backward through a graph from before a step, which torch refuses (\"modified by an inplace operation\")")
+def late_backward(w):
+    def said(loss):
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            return "modified by an inplace operation" in str(error)
+        return None
+
+    out = []
+    for x, y in w.batches(3):
+        w.optimizer.zero_grad()
+        first, other = F.mse_loss(w.model(x), y), w.model(y).square().mean()
+        first.backward(retain_graph=True)
+        w.optimizer.step()
+        out += [said(first), said(other), w.model[0].weight.grad.clone()]
+    return out + w.train(2)

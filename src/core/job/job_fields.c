@@ -1,4 +1,5 @@
-/* The fields of a job: their defaults and their release. */
+/* The fields of a job: their defaults, what they need of each other, and their release. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,17 @@ void hl_job_list_free(char **list, size_t count)
     for (size_t i = 0; i < count; i++)
         free(list[i]);
     free(list);
+}
+
+bool hl_job_gpus_check(const struct hl_job *job, struct hl_job_fault *fault)
+{
+    if (job->gpu_memory_bytes == 0 || job->gpus_per_rank != 0)
+        return true;
+    *fault =
+        (struct hl_job_fault){.field = "resources.gpu_memory", .pointer = "/resources/gpu_memory"};
+    snprintf(fault->text, sizeof(fault->text),
+             "has an effect where ranks have GPUs; remove it, or gpus_per_rank: 0");
+    return false;
 }
 
 hl_status hl_job_fill(struct hl_job *job)

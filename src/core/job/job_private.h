@@ -37,6 +37,8 @@ bool hl_job_failures_read(const json_t *v, struct hl_failure_rules *out,
 /* Checks that the job's settings about failures have an effect. */
 bool hl_job_recovery_check(const struct hl_job *job, enum hl_job_executor executor,
                            struct hl_job_fault *fault);
+/* Checks that what is asked of GPUs has an effect. */
+bool hl_job_gpus_check(const struct hl_job *job, struct hl_job_fault *fault);
 void hl_job_list_free(char **list, size_t count);
 /* Fills in what the file leaves out: strings become "", numbers their default. */
 hl_status hl_job_fill(struct hl_job *job) HL_CHECK;

@@ -129,7 +129,8 @@ struct hl_plan_shape hl_plan_shape_of(const struct hl_job *job, const struct hl_
                               .world = hl_rank_world(g),
                               .most_gpus = most_gpus(cluster),
                               .gang.rules = job->placement};
-    s.use_gpus = job->gpus_per_rank > 0 || (job->gpus_per_rank < 0 && s.most_gpus > 0);
+    s.use_gpus = job->gpus_per_rank > 0 ||
+                 (job->gpus_per_rank < 0 && (s.most_gpus > 0 || job->gpu_memory_bytes > 0));
     int k = job->ranks_per_slot;
     if (k == 0)
         k = s.use_gpus ? ranks_per_gpu_slot(&s) : 1;

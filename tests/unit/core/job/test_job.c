@@ -510,6 +510,13 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
     is_bad("{\"queue\": \"Dev\"}", "queue: 'Dev' must begin with a lower-case letter");
 }
 
+TEST(memory_of_gpus_needs_ranks_that_have_gpus)
+{
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"resources\":"
+           " {\"gpu_memory\": \"32GiB\", \"gpus_per_rank\": 0}}",
+           "resources.gpu_memory: has an effect where ranks have GPUs");
+}
+
 TEST(what_is_said_of_failures_has_to_have_an_effect)
 {
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"stableAfter\": \"5m\"}}",

@@ -93,6 +93,21 @@ TEST(each_reason_has_its_numbers)
     hl_cluster_fini(&c);
 }
 
+TEST(memory_of_gpus_is_not_found_where_there_are_none)
+{
+    struct hl_api_slot slot = {.numa_id = 0, .cpus = "0-7"};
+    const struct hl_api_node_info info = {
+        .name = "node-0", .rank_address = "node-0", .slots = {&slot, 1}};
+    struct hl_cluster c = {0};
+    struct hl_job job = job_of(1);
+    assert_int_equal(hl_cluster_put(&c, &info), HL_OK);
+    job.grid.tp = 1;
+    assert_int_equal(why_of(&job, &c, false).reason, HL_PLAN_FITS);
+    job.gpu_memory_bytes = 1;
+    assert_int_equal(why_of(&job, &c, true).reason, HL_PLAN_NOT_ENOUGH_SLOTS_EVER);
+    hl_cluster_fini(&c);
+}
+
 TEST(gpus_and_nics_that_do_not_do_are_named)
 {
     struct hl_cluster c = {0};
