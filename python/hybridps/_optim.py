@@ -20,7 +20,7 @@ from ._abi import DEVICE, HOLD, HOST, HybridPSError
 from ._adam import adams_on_cuda, check_held
 from ._group import TYPES
 from ._home import Shown
-from ._params import raw_data, raw_grad, set_grad
+from ._params import count_write, raw_data, raw_grad, set_grad
 from ._tensors import is_at, kind_of_state, moved, uncompiled
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class Stepper:
                 phases.state.group.broadcast_(slot.host, slot.owner, slot.name)
             if slot.owner != phases.state.group.rank:
                 slot.written = True
-                slot.count_write()
+                count_write(slot)
             self._taken(slot)
 
     def _taken(self, slot: "Slot") -> None:
@@ -610,7 +610,7 @@ class Stepper:
             state["step"].fill_(step)
         else:
             state["step"] = torch.tensor(float(step))  # from an older torch's checkpoint
-        slot.count_write()
+        count_write(slot)
 
     def _constant(self, slot: "Slot", at: Any, grad: torch.Tensor | None = None) -> _abi.Adam:
         """What is constant across steps. grad: the gradient, if it is not in its place."""

@@ -28,6 +28,19 @@ def is_apart(slot: "Slot") -> bool:
     return slot.gradient < 0 or own is not None and own.is_sparse
 
 
+def count_write(slot: "Slot") -> None:
+    """Have torch count a write to the parameter that it did not see: a backward through a graph
+    from before the write is an error, as on plain torch."""
+    if slot.writes is None:
+        with torch._C.DisableTorchFunction():
+            slot.writes = torch._C._TensorBase.detach(slot.param)
+        set_data(slot.writes, torch.empty(0, dtype=slot.param.dtype, device=slot.param.device))
+    known = slot.version == slot.param._version
+    slot.writes.zero_()
+    if known:
+        slot.version = slot.param._version
+
+
 def move_back(slot: "Slot", value: torch.Tensor, grad: torch.Tensor | None) -> None:
     """Move both to separate memory where the parameter came from. A user's own gradient stays as it
     is."""

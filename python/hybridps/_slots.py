@@ -7,7 +7,6 @@ import torch
 
 from ._abi import DEVICE, HOST, Bundle, HybridPSError
 from ._home import Shown
-from ._params import set_data
 
 
 class Slot:
@@ -63,18 +62,6 @@ class Slot:
         if found is None:
             found = self.addresses[tensor] = self.phases.state.pool.address(tensor, DEVICE)
         return found
-
-    def count_write(self) -> None:
-        """Have torch count a write to the parameter that it did not see: a backward through a graph
-        from before the write is an error, as on plain torch."""
-        if self.writes is None:
-            with torch._C.DisableTorchFunction():
-                self.writes = torch._C._TensorBase.detach(self.param)
-            set_data(self.writes, torch.empty(0, dtype=self.param.dtype, device=self.param.device))
-        known = self.version == self.param._version
-        self.writes.zero_()
-        if known:
-            self.version = self.param._version
 
     def give_up_grad(self) -> None:
         """Its gradient ends in a pass. Memory that users still show is left to them."""

@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "controller/placement/placement_private.h"
 
-#define BURST_MS 1000
+#define BURST_MS     1000
+#define MEASURED_MIN (1u << 20) /* a smaller copy says nothing about the rate */
+#define PACE_KEPT    0.5        /* a copy below this share of its pace was held up by its path */
 
 /* Moves within a node, or to the archive below the pool, use no network of Helios. */
 static bool path_is_network(int path)
@@ -53,6 +55,18 @@ uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *
     }
     uint64_t share = most / (1 + beside);
     return share > PACE_MIN ? share : PACE_MIN;
+}
+
+/* A copy that keeps to its pace says nothing about its path either: the path may be far faster. */
+void budget_measure(struct placement *p, enum hl_move_path path, uint64_t pace,
+                    const struct hl_api_copy *copy)
+{
+    if (copy->size_bytes < MEASURED_MIN || !(copy->seconds > 0))
+        return;
+    double rate = (double)copy->size_bytes / copy->seconds;
+    if (pace > 0 && rate > PACE_KEPT * (double)pace)
+        return;
+    p->rates[path] = p->rates[path] > 0 ? 0.8 * p->rates[path] + 0.2 * rate : rate;
 }
 
 /* The longest that such a move may take at its lowest rate. */

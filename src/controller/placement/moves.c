@@ -148,7 +148,7 @@ static void on_brought(void *arg, hl_status st, const char *text, const struct h
     if (st != HL_OK)
         hl_info("copy of a move failed move=%s error=\"%s\"", hl_id_format(x.id).s, text);
     else
-        rate_measure(x.c->placement, x.path, x.pace, copy);
+        budget_measure(x.c->placement, x.path, x.pace, copy);
     hl_migration_copied(engine_of(x.c), x.id, x.order, st, copy != NULL ? copy->size_bytes : 0,
                         copy != NULL ? copy->crc32 : 0, placement_now_ms());
     moves_run(x.c);

@@ -13,9 +13,7 @@
 
 #define LOGGED_MAX       20   /* decisions logged per pass */
 #define RATE_CHANGED     0.25 /* a change by this fraction makes the policy judge everything anew */
-#define PACE_KEPT        0.5  /* a copy below this share of its pace was held up by its path */
-#define MEASURED_MIN     (1u << 20) /* a smaller copy says nothing about the rate */
-#define WAITING_PER_TURN 4          /* moves that may wait for each one in flight */
+#define WAITING_PER_TURN 4    /* moves that may wait for each one in flight */
 
 /* Bytes per second of each path, used until a move has measured it. */
 static const double first_rates[HL_MOVE_PATHS] = {[HL_MOVE_INSIDE] = 8e9,
@@ -43,18 +41,6 @@ static struct hl_node_limits node_limits(const struct hl_controller *c, const st
     for (size_t i = 0; tiers != NULL && i < tiers->count; i++)
         add_tier(&l, &tiers->items[i]);
     return l;
-}
-
-/* A copy that keeps to its pace says nothing about its path either: the path may be far faster. */
-void rate_measure(struct placement *p, enum hl_move_path path, uint64_t pace,
-                  const struct hl_api_copy *copy)
-{
-    if (copy->size_bytes < MEASURED_MIN || !(copy->seconds > 0))
-        return;
-    double rate = (double)copy->size_bytes / copy->seconds;
-    if (pace > 0 && rate > PACE_KEPT * (double)pace)
-        return;
-    p->rates[path] = p->rates[path] > 0 ? 0.8 * p->rates[path] + 0.2 * rate : rate;
 }
 
 /* The measured rate, followed in steps only: each change makes the next pass a full one. */

@@ -261,14 +261,14 @@ hl_status move_record_write(struct hl_controller *c, const struct hl_move_rec *r
 
 /* pass.c */
 void pass_run(struct hl_controller *c);
-/* What the copy of a move says about its path; pace: in bytes per second, 0 = it had none. */
-void rate_measure(struct placement *p, enum hl_move_path path, uint64_t pace,
-                  const struct hl_api_copy *copy);
 
 /* budget.c */
 hl_status budget_configure(struct hl_controller *c) HL_CHECK;
 /* The rate of a move's copy, in bytes per second; 0: no limit. */
 uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *o);
+/* Learns a path's rate from a move's copy. pace: the copy's, in bytes per second; 0 = none. */
+void budget_measure(struct placement *p, enum hl_move_path path, uint64_t pace,
+                    const struct hl_api_copy *copy);
 /* How long the copy may take at that rate. */
 int64_t budget_copy_ms(const struct hl_controller *c, const struct hl_move_order *o);
 /* A move of the policy has ended: returns the unused part of its budget. */

@@ -8,12 +8,12 @@ TEST_IN(world_start, world_end, a_copy_that_keeps_to_its_pace_says_nothing_about
     const struct hl_api_copy slow = {.size_bytes = 4 << 20, .seconds = 4},
                              fast = {.size_bytes = 4 << 20, .seconds = 1.0 / 256};
     const double gib = 1 << 30, mib = 1 << 20;
-    rate_measure(p, HL_MOVE_BACKBONE, 1 << 20, &slow); /* as fast as it was allowed to be */
+    budget_measure(p, HL_MOVE_BACKBONE, 1 << 20, &slow); /* as fast as it was allowed to be */
     assert_true(p->rates[HL_MOVE_BACKBONE] == 0);
-    rate_measure(p, HL_MOVE_BACKBONE, 0, &fast);
+    budget_measure(p, HL_MOVE_BACKBONE, 0, &fast);
     assert_true(p->rates[HL_MOVE_BACKBONE] == gib);
-    rate_measure(p, HL_MOVE_BACKBONE, 1 << 20, &slow);
+    budget_measure(p, HL_MOVE_BACKBONE, 1 << 20, &slow);
     assert_true(p->rates[HL_MOVE_BACKBONE] == gib);
-    rate_measure(p, HL_MOVE_BACKBONE, 4 << 20, &slow); /* the path held it up */
+    budget_measure(p, HL_MOVE_BACKBONE, 4 << 20, &slow); /* the path held it up */
     assert_float_equal(p->rates[HL_MOVE_BACKBONE], 0.8 * gib + 0.2 * mib, 1);
 }
