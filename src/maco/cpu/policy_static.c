@@ -56,6 +56,15 @@ static bool may_start(const struct hl_maco_state *s, const maco_task *t)
     return t->dependent_event == MACO_NONE || hl_maco_fired(s, t->dependent_event);
 }
 
+/* A task whose event has fired begins now, not where the last record ended: the thread may have
+ * been preempted between that and its look at the event, and the event's tasks may have ended
+ * since. */
+static inline void begin_record(struct hl_maco_thread *w, const maco_task *t)
+{
+    if (HL_UNLIKELY(w->rt->tracing) && t->dependent_event != MACO_NONE)
+        w->tick = hl_tick_acquire();
+}
+
 /* This worker has finished its list in this run. */
 static void leave_run(struct hl_maco_thread *w)
 {
@@ -89,6 +98,8 @@ static void static_work(struct hl_maco_thread *w)
             static_settle(w, &held); /* others may wait for it while this worker waits for them */
             if (!await_event(w, t->dependent_event))
                 return;
+        } else {
+            begin_record(w, t);
         }
         if (trigger != held.event)
             static_settle(w, &held);
@@ -125,7 +136,9 @@ void hl_maco_proxy(struct hl_maco_thread *w)
         const maco_task *t = &s->view.tasks[list[w->at]];
         const struct hl_maco_hot *hot = &s->hot[list[w->at]];
         uint32_t trigger = hot->trigger;
-        if (!may_start(s, t) && !await_event(w, t->dependent_event))
+        if (may_start(s, t))
+            begin_record(w, t);
+        else if (!await_event(w, t->dependent_event))
             return;
         if (!hl_maco_execute(w, hot, list[w->at])) {
             hl_maco_leave(w);
