@@ -46,7 +46,8 @@ def mark(module: nn.Module, comm_op: str = "allreduce", **options: Any) -> nn.Mo
 class Candidate:
     """A place where overlap is possible. gain: measured share of its computation and communication
     time that is saved. plain and overlapped: seconds when run one after the other, and as it runs
-    now; at_best: the longer of computing and communicating. All 0: not measured."""
+    now; at_best: the longer of computing and communicating, which are timed apart from these and on
+    a busy machine may come out longer than both together: then as it runs now. All 0: not measured."""
 
     kind: str
     where: str
@@ -64,7 +65,7 @@ class Candidate:
             best.chunks > 1, best.chunks, best.gain, best.reason
         self.plain = best.plain
         self.overlapped = best.overlapped if self.taken else best.plain
-        self.at_best = max(best.compute, best.comm)
+        self.at_best = min(max(best.compute, best.comm), self.overlapped)
 
 
 class Report(list):

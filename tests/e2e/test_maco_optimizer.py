@@ -23,8 +23,9 @@ from torch.distributed import all_reduce as named_all_reduce
 
 from maco import _dynamo, _match, functional  # noqa: E402
 from maco._capture import Untraceable, capture  # noqa: E402
+from maco._cost import Decision  # noqa: E402
 from maco.errors import DTypeError, MacoError, NothingToOptimizeError, SelfCheckError  # noqa: E402
-from maco.optimizer import MacoOptimizer, _Compiled, mark  # noqa: E402
+from maco.optimizer import Candidate, MacoOptimizer, Report, _Compiled, mark  # noqa: E402
 from maco_ranks import ReduceBoth, fill, in_place, numbers, on_ranks  # noqa: E402
 from ranks import ranks  # noqa: E402
 
@@ -460,6 +461,12 @@ class Models(unittest.TestCase):
         self.assertEqual(first, second)
         self.assertEqual(len(first), 5)
         self.assertTrue(all(reason for *_, reason in first))
+
+    def test_a_report_promises_no_slower_run_than_the_measured_one(self):
+        for comm, now, said in ((5.0, 2.0, "2e+03 ms, 1.00 x"), (1.5, 2.0, "1.5e+03 ms, 1.33 x")):
+            candidate = Candidate("linear, all-reduce", "fc", False, "")
+            candidate.tell(Decision(1, "", compute=0.5, comm=comm, plain=now, overlapped=now + 1))
+            self.assertTrue(str(Report([candidate])).endswith(f"with everything hidden that can be, {said}"))
 
     def test_nothing_found_is_said_and_strict_raises(self):
         model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU())
