@@ -89,7 +89,7 @@ class Beside(unittest.TestCase):
 
     def test_what_a_stage_holds_alone_is_refused_by_name_with_the_size_that_works(self):
         self.saved("first", 2, 2, lambda pp, tp: {OUTER: torch.arange(5.0)} if pp == 0 else {})
-        with self.assertRaisesRegex(errors.Unsupported, f"part head at pp 0, tp 0 is not one that .* '{OUTER}' .* TP2 works"):
+        with self.assertRaisesRegex(errors.Unsupported, f"part head at pp 0, tp 0 is not one that .* '{OUTER}' .* use TP2"):
             self.session().load_state_dict("first", tp_size=4)
         self.check("first", 2, 1, lambda pp: {OUTER: torch.arange(5.0)})
 

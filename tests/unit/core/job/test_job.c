@@ -533,7 +533,7 @@ TEST(what_is_said_of_failures_has_to_have_an_effect)
            "onFailure: has an effect where something is tried again");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"restarts\": 1,"
            " \"onFailure\": {\"stall\": \"fail\"}}",
-           "onFailure.stall: has an effect with recovery: {onHang: end} only");
+           "onFailure.stall: only has an effect with recovery: {onHang: end}");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"mode\": \"replace\"},"
            " \"onFailure\": {\"stall\": \"fail\"}}",
            "onFailure.stall: a rank that hangs is replaced");
