@@ -189,8 +189,24 @@ static hl_status add_store(helios_client *c, const char *node, const char *addre
     return HL_OK;
 }
 
-/* Learns where the nodes' stores are now. */
-static hl_status learn_stores(const struct operation *op)
+static bool is_l2(const struct hl_api_copy *copy)
+{
+    return copy->tier == HL_API_TIER_L2;
+}
+
+/* Its name in the list, NULL = none. */
+static const char *find_in_l2(const struct hl_api_copy_list *copies, const char *node)
+{
+    for (size_t i = 0; i < copies->count; i++)
+        if (is_l2(&copies->items[i]) && strcmp(copies->items[i].node, node) == 0)
+            return copies->items[i].node;
+    return NULL;
+}
+
+/* Learns where the nodes' stores are now. *closed: a node that has one of the copies and serves no
+ * other node; NULL: there is none. Our own node is not one: its store has been asked. */
+static hl_status learn_stores(const struct operation *op, const struct hl_api_copy_list *copies,
+                              const char **closed)
 {
     helios_client *c = op->client;
     struct copies *k = c->copies;
@@ -204,8 +220,14 @@ static hl_status learn_stores(const struct operation *op)
     for (size_t i = 0; i < r.nodes.count; i++) {
         const struct hl_api_node_info *node = &r.nodes.items[i].node;
         struct store *s = known_store(k, node->name);
-        if (node->data_address[0] == '\0' || r.nodes.items[i].state != HL_API_NODE_LIFE_READY)
+        if (r.nodes.items[i].state != HL_API_NODE_LIFE_READY)
             continue;
+        if (node->data_address[0] == '\0') {
+            const char *has =
+                strcmp(node->name, k->node) != 0 ? find_in_l2(copies, node->name) : NULL;
+            *closed = has != NULL ? has : *closed;
+            continue;
+        }
         if (s != NULL && strcmp(s->address, node->agent_address) == 0) {
             net_retarget(s->net, node->data_address);
             continue;
@@ -245,11 +267,6 @@ static hl_status ask_copies(const struct operation *op, struct hl_id id, struct 
 /* What to do with a store that has the shard. */
 typedef hl_status (*visit_fn)(struct operation *op, struct store *s, void *arg);
 
-static bool is_l2(const struct hl_api_copy *copy)
-{
-    return copy->tier == HL_API_TIER_L2;
-}
-
 static bool any_in_l2(const struct hl_api_copy_list *copies)
 {
     for (size_t i = 0; i < copies->count; i++)
@@ -277,28 +294,44 @@ static hl_status copy_gone(struct hl_id id)
                    hl_id_format(id).s);
 }
 
+/* The copies are good, but not for a process that is not on their node. They may be about to move.
+ */
+static hl_status copy_closed(struct hl_id id, const char *node)
+{
+    return hl_fail(
+        HL_ESTALE,
+        "shard %s is only in the L2 of node %s, whose Agent has no data port that serves "
+        "others; `helios shard copy %s --to l3` brings it into the pool",
+        hl_id_format(id).s, node, hl_id_format(id).s);
+}
+
 static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visit, void *arg)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_shard shard;
     hl_status st = HL_ENOENT;
+    const char *closed = NULL;
+    bool visited = false;
     HL_TRY(ask_copies(op, id, &arena, &shard));
     const struct hl_api_copy_list copies = shard.copies;
     if (shard.gone)
         return copy_gone(id);
     if (!any_in_l2(&copies)) /* the usual end of a search; it spares the call for the stores */
         return copy_not_found(id);
-    HL_TRY(learn_stores(op));
+    HL_TRY(learn_stores(op, &copies, &closed));
     for (size_t i = 0; i < copies.count; i++) {
         const char *node = copies.items[i].node;
         struct store *s = is_l2(&copies.items[i]) ? find_store(op, node) : NULL;
         if (s == NULL)
             continue;
+        visited = true;
         st = visit(op, s, arg);
         if (st == HL_OK)
             break;
         hl_debug("the copy at node %s did not help: %s", node, hl_error_text());
     }
+    if (!visited && closed != NULL)
+        return copy_closed(id, closed);
     return st == HL_ENOENT ? copy_not_found(id) : st;
 }
 

@@ -280,7 +280,8 @@ static hl_status map_hard(struct operation *op, const struct view_request *reque
             if (elsewhere == HL_OK || (elsewhere == HL_ENOENT && st == HL_ENOENT))
                 return elsewhere; /* the Controller knows better */
         }
-        st = hl_fail(st, "%s", text);
+        if (st != HL_ENOENT || elsewhere != HL_ESTALE) /* as for a read (read.c) */
+            st = hl_fail(st, "%s", text);
         if (!read_retry(op, request->id, elsewhere, &st))
             return st;
         st = map_once(op, request, out);

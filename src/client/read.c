@@ -181,7 +181,8 @@ static hl_status read_elsewhere(struct operation *op, struct read *r, hl_status 
     if (st == HL_OK || (st == HL_ENOENT && here == HL_ENOENT)) /* the Controller knows better */
         return st;
     hl_debug("no other copy helped: %s", hl_error_text());
-    (void)hl_fail(here, "%s", text); /* the failure that the caller gets */
+    if (here != HL_ENOENT || st != HL_ESTALE) /* else the shard is somewhere, and this says where */
+        (void)hl_fail(here, "%s", text);      /* the failure that the caller gets */
     return st;
 }
 

@@ -35,7 +35,8 @@ static struct {
     int heals_refused;  /* so many reportBadCopy are, while L3 is busy; then the shard is lost */
     json_t *after_heal; /* what requestShards answers from then on; NULL = as before */
     int heals;          /* calls of reportBadCopy */
-    int nodes_asked;    /* calls of listNodes */
+    json_t *nodes;      /* what listNodes answers */
+    int nodes_asked;    /* calls of it */
 } boss = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* A copy of what it is made of: it is encoded without the lock. */
@@ -67,6 +68,8 @@ static json_t *answer(const char *method, const json_t *params)
     if (strcmp(method, "getShard") == 0)
         return json_pack("{s:{s:o}}", "shard", "copies", json_deep_copy(boss.copies));
     boss.nodes_asked += strcmp(method, "listNodes") == 0;
+    if (strcmp(method, "listNodes") == 0)
+        return json_pack("{s:o}", "nodes", json_deep_copy(boss.nodes));
     if (strcmp(method, "clusterInfo") == 0)
         return json_pack("{s:{s:s}}", "info", "l3Address", world.address);
     json_array_foreach (json_object_get(params, "reports"), i, r) {
@@ -133,6 +136,7 @@ static int setup(void **state)
     boss.refused = json_array();
     boss.taken = json_array();
     boss.copies = json_array();
+    boss.nodes = json_array();
     assert_int_equal(hl_loop_create(&boss.loop), HL_OK);
     assert_int_equal(hl_rpc_create(&boss.rpc), HL_OK);
     assert_int_equal(
@@ -164,6 +168,7 @@ static int teardown(void **state)
     json_decref(boss.refused);
     json_decref(boss.taken);
     json_decref(boss.copies);
+    json_decref(boss.nodes);
     world_end(&world);
     return 0;
 }
@@ -597,6 +602,22 @@ TEST(where_the_nodes_are_is_asked_only_when_one_has_a_copy)
     }
     helios_close(c);
     forget(&boss.copies);
+}
+
+TEST(a_shard_that_only_a_node_without_a_data_port_has_is_said_to_be_there)
+{
+    helios_client *c = open_client("shm");
+    char buf[16];
+    pthread_mutex_lock(&boss.lock);
+    json_array_append_new(boss.copies, json_pack("{s:s s:s}", "tier", "L2", "node", "node-7"));
+    json_array_append_new(boss.nodes,
+                          json_pack("{s:{s:s} s:s}", "node", "name", "node-7", "state", "ready"));
+    pthread_mutex_unlock(&boss.lock);
+    assert_int_equal(helios_get(c, (helios_id){.hi = 1, .lo = 2}, buf, sizeof(buf)), HELIOS_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "only in the L2 of node node-7"));
+    forget(&boss.copies);
+    forget(&boss.nodes);
+    helios_close(c);
 }
 
 TESTS_IN(setup, teardown)
