@@ -1377,6 +1377,7 @@ struct ModelVerification { # helios model verify
   troubles @9 :List(Text);
   archived @10 :UInt64;         # of the shards: in no pool, so read in the archive, as a whole; the checksums of their tensors
                                 # are those of the commit
+  onNodes @11 :UInt64;          # of the shards: in no pool or archive, so read on the nodes that have them; else like `archived`
 }
 struct TensorForm { dtype @0 :Text; shape @1 :List(UInt64); }
 struct TensorDifference {  # of a logical tensor

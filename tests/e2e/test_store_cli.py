@@ -82,6 +82,11 @@ class Tiers(unittest.TestCase):
         self.assertIn("last readable copy", self.c.refuse("shard", "drop", s["id"], "--from", "node-1"))
         self.assertEqual(self.copies(s["id"]), {("L2", "node-1", "")})
         self.assertIn("not in the pool", self.c.run("shard", "show", s["id"]).stdout)
+        found = self.c.json("model", "verify", "toy")
+        self.assertEqual((found["ok"], found["archived"], found["onNodes"]), (True, 0, 1))
+        self.assertIn("on nodes    1 of them", self.c.run("model", "verify", "toy").stdout)
+        # without data ports only processes of that node can read it
+        self.assertIn("only in the L2 of node node-1", self.c.refuse("shard", "get", s["id"], "--out", self.c.dir / "no"))
         self.assertEqual(self.c.json("shard", "copy", s["id"], "--to", "l3")["tier"], "L3")
         self.assertEqual(self.copies(s["id"]), {("L3", "", ""), ("L2", "node-1", "")})
 
@@ -90,6 +95,8 @@ class Tiers(unittest.TestCase):
         self.assertIn("node-7", self.c.refuse("shard", "copy", s["id"], "--to", "node-7"))
         self.assertIn("emu:9", self.c.refuse("shard", "copy", s["id"], "--to", "node-0:l1:emu:9"))
         self.assertIn("--to", self.c.refuse("shard", "copy", s["id"], code=2))
+        self.assertIn("8Mbit", self.c.refuse("shard", "move", s["id"], "--node", "node-0", "--tier", "l2", "--rate", 1))
+        self.assertIn("names no shard", self.c.refuse("shard", "moves", "--cancel", "", code=2))
         self.assertIn("l1 and l2", self.c.refuse("shard", "copy", s["id"], "--to", "node-0:l5", code=2))
         self.assertIn("exclude", self.c.refuse("shard", "copy", s["id"], "--to", "node-0", "--write", "--migrate", code=2))
 

@@ -1,6 +1,6 @@
 /* model verify: reads every copy of every shard where it is. Then the version is proved by the
  * bytes of its tensors, as the Controller proves it at the commit by their checksums. Shards that
- * only the archive has stay there, so the pool is not changed. */
+ * only the archive or a node has stay there, so the pool is not changed. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +160,14 @@ HL_CHECK static hl_status take_tensors(struct verifying *v, const struct hl_api_
     return HL_OK;
 }
 
+static bool is_archived(const struct hl_api_shard *known)
+{
+    for (size_t i = 0; i < known->copies.count; i++)
+        if (known->copies.items[i].tier == HL_API_TIER_L4)
+            return true;
+    return false;
+}
+
 /* All bytes are those that were committed, and so are the tensors. */
 HL_CHECK static hl_status take_apart(struct verifying *v, const struct hl_api_shard *s,
                                      const struct hl_api_shard *known)
@@ -168,7 +176,7 @@ HL_CHECK static hl_status take_apart(struct verifying *v, const struct hl_api_sh
     HL_TRY(hl_layout_verify_crcs(known->layout, known->tensor_crcs));
     hold_shard(v, s, known->layout, known->tensor_crcs);
     v->found.tensors += hl_layout_count(known->layout);
-    v->found.archived++;
+    *(is_archived(known) ? &v->found.archived : &v->found.on_nodes) += 1;
     return HL_OK;
 }
 
@@ -247,6 +255,9 @@ static void print_found(const struct hl_api_model_verification *f)
                   "archived    %" PRIu64
                   " of them only in the archive: read there as a whole, not loaded into the pool\n",
                   f->archived);
+    if (f->on_nodes > 0)
+        cli_print(stdout, "on nodes    %" PRIu64 " of them in no pool or archive: read there\n",
+                  f->on_nodes);
     if (f->proved)
         puts("proved      every element is held once, and replicas are equal");
     else

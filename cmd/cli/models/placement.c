@@ -100,10 +100,11 @@ hl_status placement_print(const struct hl_api_shard_placement *p)
 
 static hl_status print_pinned(struct cli *cli, const struct hl_api_pinned *pinned, const char *what)
 {
+    static const char *const said[2][2] = {{"was not pinned", "is pinned already"},
+                                           {"is not pinned", "is pinned"}};
     if (cli->json)
         return cli_print_value(&hl_api_pinned_type, pinned);
-    cli_print(stdout, "%s is %s%s\n", what, pinned->pinned ? "pinned" : "not pinned",
-              pinned->changed ? "" : " already");
+    cli_print(stdout, "%s %s\n", what, said[pinned->changed][pinned->pinned]);
     return HL_OK;
 }
 
@@ -306,9 +307,13 @@ static hl_status moves_list(struct cli *cli)
 
 hl_status cmd_shard_moves(struct cli *cli, int argc, char **argv)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_key_value_list given = {0};
     struct move_args a = {0};
-    HL_TRY(cli_args(cli, moves_rows, HL_ARRAY_LEN(moves_rows), argc, argv, &a, 0, 0));
-    hl_status st = a.cancel[0] != '\0' ? move_cancel(cli, a.cancel) : moves_list(cli);
+    HL_TRY(cli_args_given(cli, moves_rows, HL_ARRAY_LEN(moves_rows), argc, argv, &a, 0, 0, &arena,
+                          &given));
+    /* `--cancel "$ID"` with an empty ID is refused: a list would look like success. */
+    hl_status st = given.count > 0 ? move_cancel(cli, a.cancel) : moves_list(cli);
     hl_args_fini(moves_rows, HL_ARRAY_LEN(moves_rows), &a);
     return st;
 }
