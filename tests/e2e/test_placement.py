@@ -192,8 +192,10 @@ class Placement(StoreCase):
         self.assertEqual(shown["placement.policy"]["value"], "off")
         for bad, said in (("policy.window=nan", "policy.window"), ("policy.beta=nan", "policy.beta"), ("policy.high_pct=101", "1 to 100"),
                           ("policy.low_pct=90", "policy.low_pct 90 is not below policy.high_pct 85"),
-                          ("placement.policy=maybe", "off|observe|on"), ("l3.size=1GiB", "can't be changed")):
+                          ("placement.policy=maybe", "off|observe|on"), ("l3.size=1GiB", "can't be changed"),
+                          ("policy=1", "can't be changed")):
             self.assertIn(said, self.c.refuse("conf", bad))
+        self.assertIn("no option 'policy.hihg_pct'; did you mean 'policy.high_pct'", self.c.refuse("conf", "policy.hihg_pct=80", code=2))
         self.assertEqual(self.c.json("conf", "policy.low_pct")["items"][0]["value"], "70")
 
     def test_an_option_that_lacks_an_archive_says_so_when_it_is_set_and_in_the_log(self):

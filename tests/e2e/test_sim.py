@@ -106,9 +106,9 @@ class Sim(unittest.TestCase):
 
     def test_what_cannot_be_carried_out_is_refused(self):
         self.refused(2, "--trace FILE")
-        self.refused(2, "--trace FILE", "--trace", "x", "--generate", "scan")
         for flag, value in (("--seed", 3), ("--nodes", 3), ("--out", "y")):
             self.refused(2, f"{flag} needs --generate", "--trace", "-", flag, value)
+        self.refused(2, "exclude each other", "--trace", "-", "--generate", "scan")
         self.refused(2, "policy", "--generate", "scan", "--policy", "belady")
         self.refused(2, "nodes", "--generate", "scan", "--nodes", 0)
         self.refused(1, "/nowhere/trace.csv", "--trace", "/nowhere/trace.csv")

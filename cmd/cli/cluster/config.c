@@ -261,8 +261,23 @@ static hl_status show_options(struct cli *cli, struct gathering *g, const char *
                      : print_rows(&chosen.items, live);
 }
 
+/* The Controller says of a name that no daemon has only that it can't change it. */
+static hl_status explain_refusal(struct cli *cli, struct gathering *g, const char *name,
+                                 hl_status st)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    if (st != HL_EINVAL)
+        return st;
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    HL_TRY(load_table(cli, "", g));
+    for (size_t i = 0; i < g->table.count; i++)
+        if (is_named(g->table.items[i].name, name))
+            return hl_fail(st, "%s", text);
+    return unknown_option(cli, &g->table, name);
+}
+
 /* Sets NAME=VALUE in the running Controller. */
-static hl_status set_option(struct cli *cli, const char *text)
+static hl_status set_option(struct cli *cli, struct gathering *g, const char *text)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_set_option_results r;
@@ -271,7 +286,9 @@ static hl_status set_option(struct cli *cli, const char *text)
         .name = hl_arena_text(&arena, text, (size_t)(value - 1 - text)), .value = value};
     if (p.name == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for an option");
-    HL_TRY(CLI_CALL(cli, set_option, &p, &arena, &r));
+    hl_status st = CLI_CALL(cli, set_option, &p, &arena, &r);
+    if (st != HL_OK)
+        return explain_refusal(cli, g, p.name, st);
     if (r.note[0] != '\0')
         fprintf(stderr, "helios: warning: %s\n", r.note);
     if (cli->json)
@@ -302,7 +319,7 @@ hl_status cmd_conf(struct cli *cli, int argc, char **argv)
     hl_status st = HL_OK;
     if (name != NULL && strchr(name, '=') != NULL)
         st = a.config[0] != '\0' ? cli_usage(cli, "--config and NAME=VALUE exclude each other")
-                                 : set_option(cli, name);
+                                 : set_option(cli, &g, name);
     else
         st = show_options(cli, &g, a.config, name);
     hl_arena_fini(&g.arena);

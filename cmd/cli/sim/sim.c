@@ -358,6 +358,8 @@ static hl_status check_args(struct cli *cli, const struct sim_args *a,
                             const struct hl_api_key_value_list *given)
 {
     bool generates = strcmp(a->generate, "none") != 0;
+    if (generates && a->trace[0] != '\0')
+        return cli_usage(cli, "--trace and --generate exclude each other");
     if (generates == (a->trace[0] != '\0'))
         return cli_usage(cli, "give a trace with --trace FILE, or have one made with --generate "
                               "training, inference or scan");
