@@ -12,6 +12,13 @@
 #define BURST_MS     1000
 #define MEASURED_MIN (1u << 20) /* a smaller copy says nothing about the rate */
 #define PACE_KEPT    0.5        /* a copy below this share of its pace was held up by its path */
+#define GAIN_MIN     0.2        /* weight of a copy in the rate of its path, at least */
+
+/* Bytes per second of each path, assumed until moves have measured it. */
+static const double first_rates[HL_MOVE_PATHS] = {[HL_MOVE_INSIDE] = 8e9,
+                                                  [HL_MOVE_MIGRATION] = 1e9,
+                                                  [HL_MOVE_BACKBONE] = 1e9,
+                                                  [HL_MOVE_ARCHIVE] = 5e8};
 
 /* Moves within a node, or to the archive below the pool, use no network of Helios. */
 static bool path_is_network(int path)
@@ -57,7 +64,14 @@ uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *
     return share > PACE_MIN ? share : PACE_MIN;
 }
 
-/* A copy that keeps to its pace says nothing about its path either: the path may be far faster. */
+double budget_rate(const struct placement *p, int path)
+{
+    return p->measured[path] > 0 ? p->rates[path] : first_rates[path];
+}
+
+/* A copy that keeps to its pace says nothing about its path either: the path may be far faster. The
+ * mean is geometric, and the assumed rate counts as the first copy: a single copy that was held up
+ * must not rule a path out, since a path that is not used is not measured again. */
 void budget_measure(struct placement *p, enum hl_move_path path, uint64_t pace,
                     const struct hl_api_copy *copy)
 {
@@ -66,7 +80,9 @@ void budget_measure(struct placement *p, enum hl_move_path path, uint64_t pace,
     double rate = (double)copy->size_bytes / copy->seconds;
     if (pace > 0 && rate > PACE_KEPT * (double)pace)
         return;
-    p->rates[path] = p->rates[path] > 0 ? 0.8 * p->rates[path] + 0.2 * rate : rate;
+    double before = budget_rate(p, (int)path);
+    double gain = fmax(GAIN_MIN, 1.0 / (2.0 + (double)p->measured[path]++));
+    p->rates[path] = before * pow(rate / before, gain);
 }
 
 /* The longest that such a move may take at its lowest rate. */

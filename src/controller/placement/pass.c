@@ -15,12 +15,6 @@
 #define RATE_CHANGED     0.25 /* a change by this fraction makes the policy judge everything anew */
 #define WAITING_PER_TURN 4    /* moves that may wait for each one in flight */
 
-/* Bytes per second of each path, used until a move has measured it. */
-static const double first_rates[HL_MOVE_PATHS] = {[HL_MOVE_INSIDE] = 8e9,
-                                                  [HL_MOVE_MIGRATION] = 1e9,
-                                                  [HL_MOVE_BACKBONE] = 1e9,
-                                                  [HL_MOVE_ARCHIVE] = 5e8};
-
 /* ---- what it may use ------------------------------------------------------------------------- */
 
 /* HybridPS chunks are outside the quota of shards, but use the same memory. */
@@ -43,14 +37,12 @@ static struct hl_node_limits node_limits(const struct hl_controller *c, const st
     return l;
 }
 
-/* The measured rate, followed in steps only: each change makes the next pass a full one. */
+/* The rate of a path, followed in steps only: each change makes the next pass a full one. */
 static double rate_now(struct placement *p, int path)
 {
-    double measured = p->rates[path], *used = &p->used_rates[path];
-    if (*used == 0)
-        *used = first_rates[path];
-    if (measured > 0 && fabs(measured - *used) > RATE_CHANGED * *used)
-        *used = measured;
+    double rate = budget_rate(p, path), *used = &p->used_rates[path];
+    if (fabs(rate - *used) > RATE_CHANGED * *used)
+        *used = rate;
     return *used;
 }
 

@@ -123,6 +123,7 @@ struct placement {
     struct ended_move ended[MOVES_ENDED];
     unsigned ended_count;                                   /* of all; the ring has the last ones */
     double rates[HL_MOVE_PATHS], used_rates[HL_MOVE_PATHS]; /* measured; as the policy has them */
+    uint64_t measured[HL_MOVE_PATHS];                       /* copies that have measured it */
     double busy_pct;         /* of the backbone, as the last pass had it; -1: not known */
     struct hl_budget budget; /* of the policy's moves */
     bool (*gang_starts)(const struct hl_controller *c);
@@ -266,6 +267,8 @@ void pass_run(struct hl_controller *c);
 hl_status budget_configure(struct hl_controller *c) HL_CHECK;
 /* The rate of a move's copy, in bytes per second; 0: no limit. */
 uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *o);
+/* Of a path, in bytes per second: measured, or assumed before. */
+double budget_rate(const struct placement *p, int path);
 /* Learns a path's rate from a move's copy. pace: the copy's, in bytes per second; 0 = none. */
 void budget_measure(struct placement *p, enum hl_move_path path, uint64_t pace,
                     const struct hl_api_copy *copy);

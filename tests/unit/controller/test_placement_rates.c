@@ -5,15 +5,24 @@ TEST_IN(world_start, world_end, a_copy_that_keeps_to_its_pace_says_nothing_about
 {
     struct world *w = *state;
     struct placement *p = w->c.placement;
-    const struct hl_api_copy slow = {.size_bytes = 4 << 20, .seconds = 4},
-                             fast = {.size_bytes = 4 << 20, .seconds = 1.0 / 256};
-    const double gib = 1 << 30, mib = 1 << 20;
+    const struct hl_api_copy slow = {.size_bytes = 4 << 20, .seconds = 4};
+    const double assumed = budget_rate(p, HL_MOVE_BACKBONE);
     budget_measure(p, HL_MOVE_BACKBONE, 1 << 20, &slow); /* as fast as it was allowed to be */
-    assert_true(p->rates[HL_MOVE_BACKBONE] == 0);
-    budget_measure(p, HL_MOVE_BACKBONE, 0, &fast);
-    assert_true(p->rates[HL_MOVE_BACKBONE] == gib);
-    budget_measure(p, HL_MOVE_BACKBONE, 1 << 20, &slow);
-    assert_true(p->rates[HL_MOVE_BACKBONE] == gib);
+    assert_true(budget_rate(p, HL_MOVE_BACKBONE) == assumed);
     budget_measure(p, HL_MOVE_BACKBONE, 4 << 20, &slow); /* the path held it up */
-    assert_float_equal(p->rates[HL_MOVE_BACKBONE], 0.8 * gib + 0.2 * mib, 1);
+    assert_true(budget_rate(p, HL_MOVE_BACKBONE) < assumed);
+}
+
+TEST_IN(world_start, world_end, one_copy_that_was_held_up_does_not_rule_a_path_out)
+{
+    struct world *w = *state;
+    struct placement *p = w->c.placement;
+    const double assumed = budget_rate(p, HL_MOVE_INSIDE);
+    const struct hl_api_copy late = {.size_bytes = 4 << 20, .seconds = (4 << 20) / assumed * 100};
+    budget_measure(p, HL_MOVE_INSIDE, 0, &late);
+    assert_float_equal(budget_rate(p, HL_MOVE_INSIDE), assumed / 10, 1);
+    /* A path that is as slow as that is known within a few copies. */
+    for (int i = 0; i < 8; i++)
+        budget_measure(p, HL_MOVE_INSIDE, 0, &late);
+    assert_true(budget_rate(p, HL_MOVE_INSIDE) < assumed / 50);
 }
