@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/log.h"
 #include "client/client_private.h"
 #include "core/copies/copyplan.h"
 
@@ -280,7 +281,9 @@ static hl_status map_hard(struct operation *op, const struct view_request *reque
             if (elsewhere == HL_OK || (elsewhere == HL_ENOENT && st == HL_ENOENT))
                 return elsewhere; /* the Controller knows better */
         }
-        if (st != HL_ENOENT || elsewhere != HL_ESTALE) /* as for a read (read.c) */
+        if (elsewhere != HL_ENOENT)
+            hl_debug("no other copy helped: %s", hl_error_text());
+        if (st != HL_ENOENT || elsewhere == HL_ENOENT) /* as for a read (read.c) */
             st = hl_fail(st, "%s", text);
         if (!read_retry(op, request->id, elsewhere, &st))
             return st;

@@ -71,20 +71,23 @@ bool read_recover(struct operation *op, hl_status *st)
     return true;
 }
 
-/* Whether another holder may still get the shard. A derived shard is not waited for: it is cut
- * again. If the Controller never answered, its address is wrong. */
+/* Whether another holder may still get the shard, or be read. A daemon that is away is waited for;
+ * any other failure may be that of a copy which moves, or of a daemon that ends, and has SETTLE_NS
+ * to pass. A derived shard is not waited for: it is cut again. If the Controller never answered,
+ * its address is wrong. */
 static bool copies_may_come(struct operation *op, struct hl_id id, hl_status elsewhere)
 {
     uint64_t now = hl_now_ns();
-    if (elsewhere != HL_ESTALE)
+    bool away = elsewhere == HL_EUNAVAIL || elsewhere == HL_ETIMEDOUT;
+    bool final = elsewhere == HL_ENOENT || elsewhere == HL_EINVAL || elsewhere == HL_ENOMEM;
+    if (away)
         op->unsure_ns = 0;
     else if (op->unsure_ns == 0)
         op->unsure_ns = now;
     if (op->client->controller == NULL || hl_id_is_derived(id) ||
         !atomic_load_explicit(&op->client->controller_seen, memory_order_relaxed))
         return false;
-    return elsewhere == HL_EUNAVAIL || elsewhere == HL_ETIMEDOUT ||
-           (elsewhere == HL_ESTALE && now - op->unsure_ns < SETTLE_NS);
+    return away || (!final && now - op->unsure_ns < SETTLE_NS);
 }
 
 bool read_retry(struct operation *op, struct hl_id id, hl_status elsewhere, hl_status *st)
@@ -181,8 +184,8 @@ static hl_status read_elsewhere(struct operation *op, struct read *r, hl_status 
     if (st == HL_OK || (st == HL_ENOENT && here == HL_ENOENT)) /* the Controller knows better */
         return st;
     hl_debug("no other copy helped: %s", hl_error_text());
-    if (here != HL_ENOENT || st != HL_ESTALE) /* else the shard is somewhere, and this says where */
-        (void)hl_fail(here, "%s", text);      /* the failure that the caller gets */
+    if (here != HL_ENOENT) /* the failure that the caller gets; otherwise the last one says more */
+        (void)hl_fail(here, "%s", text);
     return st;
 }
 

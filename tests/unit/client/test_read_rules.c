@@ -16,3 +16,23 @@ TEST(a_read_without_time_keeps_the_failure_that_it_has)
         assert_int_equal(st, all[i]); /* the failure stays what it was */
     }
 }
+
+/* The pool does not have the shard, and the way to its other copies has failed. */
+TEST(a_read_waits_for_copies_that_failed_unless_that_is_final)
+{
+#define X(name, number, text) HL_##name,
+    static const hl_status all[] = {HL_STATUS_MAP(X)};
+#undef X
+    static helios_client client = {.controller_seen = true};
+    client.controller = (struct hl_rpc_peer *)&client; /* only its presence counts */
+    for (size_t i = 0; i < HL_ARRAY_LEN(all); i++) {
+        bool final = all[i] == HL_ENOENT || all[i] == HL_EINVAL || all[i] == HL_ENOMEM;
+        bool away = all[i] == HL_EUNAVAIL || all[i] == HL_ETIMEDOUT;
+        struct operation op = {.client = &client, .deadline_ns = hl_now_ns() + 60 * HL_NS_PER_S};
+        hl_status st = HL_ENOENT;
+        assert_int_equal(read_retry(&op, (struct hl_id){1, 2}, all[i], &st), !final);
+        op.unsure_ns = 1; /* it has been so since the machine was started */
+        assert_int_equal(read_retry(&op, (struct hl_id){1, 2}, all[i], &st), away);
+        assert_int_equal(st, HL_ENOENT);
+    }
+}
