@@ -349,7 +349,7 @@ TEST(chunks_outlive_a_restart_of_the_pools_owner)
     world_end(&w);
 }
 
-/* The place alone: shorter waits. */
+/* Only the place of the spill, without a client: shorter waits. */
 TEST(what_is_damaged_or_lost_below_is_said_and_kept_apart)
 {
     struct world w;
