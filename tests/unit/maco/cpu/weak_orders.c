@@ -1,10 +1,10 @@
-/* The CPU runtime on a machine of late loads (support/weak_memory.h), of which it and this file are
- * built for: small graphs under each policy, so that threads sleep and are woken all the time.
+/* The CPU runtime on a machine of late loads (support/weak_memory.h); this file and the runtime are
+ * compiled for it. Runs small graphs under each policy, so that threads sleep and are woken all the
+ * time.
  *
- *     maco_weak_orders                     every order that the sources ask for
- *     maco_weak_orders '*'                 none is sequentially consistent: it must be found out
- *     maco_weak_orders hl_maco_enter 50    that function's are not: 50 times as many turns are
- * tried
+ *     maco_weak_orders                     every order as the sources ask for it
+ *     maco_weak_orders '*'                 none sequentially consistent: must be detected
+ *     maco_weak_orders hl_maco_enter 50    only that function's are not; 50 times as many turns
  */
 #include <setjmp.h>
 #include <stdarg.h>
