@@ -16,7 +16,7 @@
 
 #include "support/maco_dag.h"
 
-#define ORDERS 300 /* of turns, for each policy and number of proxies */
+#define ORDERS 300 /* number of orders, for each policy and number of proxies */
 #define RUNS   6
 
 static const char *weaken;
@@ -44,7 +44,7 @@ static void *cancel(void *rt)
     return NULL;
 }
 
-/* Whatever it comes to, no task runs after the call has returned. */
+/* Whatever the result, no task runs after the call has returned. */
 static void run_cancelled(maco_runtime *rt, struct dag *d)
 {
     struct hl_maco_source source = dag_source(d);
