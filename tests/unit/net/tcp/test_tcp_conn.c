@@ -9,11 +9,10 @@
 
 #include "net/tcp/server.h"
 
-#define LEN     ((size_t)1 << 20)
-#define BITE    ((size_t)8 << 10)
-#define BITE_MS 10
-#define LIMIT_MS                                                                                   \
-    50 /* for the whole message; a peer that reads this slowly needs over a second for it */
+#define LEN      ((size_t)1 << 20)
+#define BITE     ((size_t)8 << 10)
+#define BITE_MS  10
+#define LIMIT_MS 50 /* for the whole message; the slow reader needs over a second for it */
 
 struct slow_peer {
     int fd;
