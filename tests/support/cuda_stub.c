@@ -26,8 +26,7 @@
 #define SOME     256
 #define CONTEXTS 16
 
-/* Physical memory. The stub, on the CPU, reaches it at `shadow`; the CPU cannot access the device's
- * addresses. */
+/* Physical memory. The CPU reaches it at `shadow`, never at the addresses of the device. */
 struct memory {
     int live;     /* the handle was not released */
     int maps;     /* memory is freed when both are 0 */

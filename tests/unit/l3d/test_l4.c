@@ -651,7 +651,7 @@ TEST_IN(setup, teardown, a_load_that_gives_way_goes_on_for_who_joins_it)
     askers_end(r);
 }
 
-/* One shard is only in the archive, and the pool is full of others that could be evicted. */
+/* One shard is only in the archive; the pool is full of others that could be evicted. */
 static struct hl_id archived_beside_full_pool(struct rig *r)
 {
     struct hl_id id = archived_alone(r, 100);
