@@ -1,5 +1,5 @@
-/* A pool over an archive, without the daemon: what is evicted when the pool is full, what must
- * stay, and what counts as archived. */
+/* A pool over an archive, without the daemon: what a full pool evicts, what must stay, what counts
+ * as archived. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -431,8 +431,7 @@ TEST_IN(setup, teardown, an_archive_of_another_cluster_gets_no_shard)
     use_archive(r);
     const struct hl_id one = fill_unit(r, 0), two = fill_unit(r, 1);
     hl_pool_claim(r->d.pool, &(struct hl_pool_claim){us, 5});
-    assert_int_equal(l4_store_now(&r->d, one),
-                     HL_OK); /* it was empty: now this cluster claims it */
+    assert_int_equal(l4_store_now(&r->d, one), HL_OK); /* it was empty: now it is claimed */
     hl_archive_claimed(r->archive, &now);
     assert_true(hl_id_equal(now.cluster, us));
     assert_int_equal(now.revision, 5);
