@@ -1,5 +1,5 @@
-"""A cluster whose daemons each believe to be on a host of their own, started and killed by this process: what goes from one
-to the other takes the networks. Every second of a daemon's absence is known."""
+"""A cluster whose daemons each believe they are on a host of their own, started and killed by this process: traffic
+between them takes the networks. Every second of a daemon's absence is known."""
 from __future__ import annotations
 
 import contextlib
@@ -23,10 +23,10 @@ from support.cluster import BUILD, HELIOS, ROOT, wait_for  # noqa: E402
 NODES = ("node-0", "node-1")
 DAEMONS = ("controller", "l3d", *NODES)
 READY_S = 60.0
-REGISTER_S = 5.0  # from serving until the Controller knows what it holds: its health gate may take so long
+REGISTER_S = 5.0  # from serving until the Controller knows what the daemon holds: its health gate can take this long
 CALL_MS = 60000
 IN_USE = re.compile("the address is in use|Address already in use")  # of the RPC port, of the others
-SYNC_MS = 15  # what each fsync of the Controller takes longer: phases that wait for it can be hit
+SYNC_MS = 15  # additional time of each fsync of the Controller, so that phases that wait for it can be hit
 
 
 class Refused(Exception):
@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 class Calls:
-    """Calls of one daemon, one after the other; a thread has its own."""
+    """Calls of one daemon, one after the other; each thread has its own."""
 
     def __init__(self, address: str, interface: str = "Controller") -> None:
         self.process = subprocess.Popen([BUILD / "tests" / "rpc_lines", address, interface], stdin=subprocess.PIPE,
@@ -61,7 +61,7 @@ class Calls:
 class Absence:
     began: float
     ended: float = float("inf")
-    only: set[str] = dataclasses.field(default_factory=set)  # shards that nobody else had then
+    only: set[str] = dataclasses.field(default_factory=set)  # shards that no other daemon had then
 
 
 class Daemon:
@@ -73,7 +73,7 @@ class Daemon:
         self.absent: list[Absence] = []
 
     def start(self) -> None:
-        """Until it serves, at the addresses that it had before. By the main thread, with which it ends."""
+        """Waits until it serves at its former addresses. Called by the main thread, with which the daemon ends."""
         self.ready_file.unlink(missing_ok=True)
         self._spawn()
         self.ready = wait_for(f"{self.name} to serve", self._read_ready, READY_S)
@@ -91,7 +91,7 @@ class Daemon:
 
     def _read_ready(self) -> dict | None:
         if self.process and self.process.poll() is not None and IN_USE.search(self.log.read_text()[-400:]):
-            time.sleep(0.5)  # a connection of another program has the port for a while
+            time.sleep(0.5)  # a connection of another program uses the port for a while
             self._spawn()
         assert self.process and self.process.poll() is None, f"{self.name} ended: {self.log.read_text()[-2000:]}"
         with contextlib.suppress(FileNotFoundError):
@@ -105,11 +105,11 @@ class Daemon:
         self.process.wait()
 
     def was_absent(self, start: float, end: float, only_it_has: str = "") -> bool:
-        """only_it_has: a shard; absences count in which no other daemon had it."""
+        """only_it_has: a shard; only absences count in which no other daemon had it."""
         return any(a.began < end and start < a.ended and (not only_it_has or only_it_has in a.only) for a in self.absent)
 
 
-MODEL = {"layers": 12, "hidden": 384, "ffn": 768, "vocab": 1024}  # of support.checkpoints.llama
+MODEL = {"layers": 12, "hidden": 384, "ffn": 768, "vocab": 1024}  # arguments of support.checkpoints.llama
 
 
 class Apart:
@@ -167,7 +167,7 @@ class Apart:
         return self.daemons["controller"].ready["address"]
 
     def cli(self, *args: object) -> str:
-        """As a user calls it; what it said."""
+        """Runs the CLI as a user does; returns its output."""
         command = [HELIOS, "--controller", self.address, *map(str, args)]
         done = subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=120, check=False)
         assert done.returncode == 0, f"helios {' '.join(map(str, args))}: {done.stderr}"
@@ -182,7 +182,7 @@ class Apart:
                 daemon.process.wait()
         for path in self.shm.parent.glob(self.shm.name + "*"):
             path.unlink()
-        for node in NODES:  # what an Agent that was killed has left
+        for node in NODES:  # what a killed Agent has left
             tail = f"-{zlib.crc32(str((self.dir / node).resolve()).encode()):08x}.chunks"
             for path in self.shm.parent.glob(f"helios-{os.getuid()}-{node}-*{tail}"):
                 path.unlink()
@@ -198,11 +198,12 @@ class Apart:
             return [row[0] for row in db.execute("SELECT key FROM kv WHERE key LIKE 'move/%'")]
 
     def settle(self, calls: Calls) -> None:
-        """No move is in flight or in the journal, every copy is good, and nodes hold what the Controller knows."""
+        """Checks that no move is in flight or in the journal, every copy is good, and nodes hold what the Controller
+        knows."""
         wait_for("the nodes", lambda: [n["state"] for n in calls("listNodes")["nodes"]] == ["ready"] * len(NODES))
         wait_for("the moves to end", lambda: all(m["phase"] == "ended" for m in calls("listMoves")["moves"]), 120)
         wait_for("the journal of moves to be empty", lambda: not self.records())
-        wait_for("the version to be whole", self._verified, 60)  # a sweep may have missed what nodes list again
+        wait_for("the version to be whole", self._verified, 60)  # a sweep may have missed what nodes are listing again
         wait_for("the stores to hold what the Controller knows", lambda: self._held() == self._known(calls))
 
     def _verified(self) -> bool:

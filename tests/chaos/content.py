@@ -1,4 +1,4 @@
-"""What every committed version must read as: computed from the seed and an independent slicer."""
+"""The expected bytes of every committed version: computed from the seed and an independent slicer."""
 from __future__ import annotations
 
 import json
@@ -25,7 +25,7 @@ def imported(directory: pathlib.Path, raw: Rank, tp: int, pp: int) -> Content:
 
     config = json.loads((directory / "config.json").read_text())
     header, _ = checkpoints.read(directory / "model.safetensors")
-    # int32: bytes are only moved, and random floats are full of NaNs
+    # int32: bytes are only moved, and random floats include many NaNs
     hf = {name: torch.frombuffer(bytearray(data), dtype=torch.int32).view(header[name]["shape"])
           for name, data in raw.items()}
     return {place: {name: tensor.numpy().tobytes() for tensors in parts.values()
@@ -34,13 +34,13 @@ def imported(directory: pathlib.Path, raw: Rank, tp: int, pp: int) -> Content:
 
 
 def saved(like: Content, seed: str) -> Content:
-    """A version that saver.py wrote over a model with the shapes of `like`."""
+    """The content of a version that saver.py wrote over a model with the shapes of `like`."""
     return {(pp, tp): {name: saved_bytes(seed, pp, tp, name, len(data)) for name, data in tensors.items()}
             for (pp, tp), tensors in like.items()}
 
 
 def difference(got: pathlib.Path, want: Rank) -> str:
-    """"" when a pulled file holds exactly `want`, else what differs first."""
+    """"" if a pulled file holds exactly `want`, else the first difference."""
     _, tensors = checkpoints.read(got)
     if set(tensors) != set(want):
         return f"tensors {sorted(set(tensors) ^ set(want))[:3]} are not in both"

@@ -1,4 +1,4 @@
-"""Faults. begin() strikes, end() takes it back where that is possible."""
+"""Faults. begin() strikes, end() reverts the fault where that is possible."""
 from __future__ import annotations
 
 import contextlib
@@ -17,13 +17,13 @@ import sandbox
 from support.cluster import HELIOS
 from world import BASE, DAEMONS, NODES, POOL_MIB, Absent, Broken, World
 
-HOLD_S = 4.0     # how long a shortage lasts at most
+HOLD_S = 4.0     # longest duration of a shortage
 HOUR_NS = 3600 * 10**9
-NODE_LOST_S = 4.0  # an Agent that stands still for so long may be taken for lost (option node_lost: 5s)
+NODE_LOST_S = 4.0  # an Agent that is stopped for this long may be taken for lost (option node_lost: 5s)
 
 
 def kill(world: World, daemon: str) -> None:
-    """A phase may have ended the daemon itself just now: then there is nothing to kill."""
+    """The phase may have ended the daemon itself just now: then there is nothing to kill."""
     pid = world.pids()[daemon]
     if pid:
         with contextlib.suppress(ProcessLookupError):
@@ -31,7 +31,7 @@ def kill(world: World, daemon: str) -> None:
 
 
 class Fault:
-    """One strike. `excuses`: jobs of the round may fail with a reason; `kills`: daemons that may be gone."""
+    """One strike. `excuses`: jobs of the round may fail with a reason; `kills`: daemons that may die."""
     excuses = False
     kills: tuple[str, ...] = ()
     name = ""
@@ -42,20 +42,20 @@ class Fault:
         self.choose()
 
     def choose(self) -> None:
-        """Decide what it will be, before the phase begins. Raises Absent when it can not be now."""
+        """Chooses the details before the phase begins. Raises Absent if the fault is not possible now."""
 
     def begin(self) -> None:
         raise NotImplementedError
 
     def hold(self, done: threading.Event) -> None:
-        """How long it lasts, `done`: the phase has ended."""
+        """Waits while the fault lasts; `done`: the phase has ended."""
 
     def end(self) -> None:
         pass
 
 
 class Nothing(Fault):
-    """The phase alone: also a measure for the others."""
+    """The phase without a fault: also a measure for the others."""
     name = "none"
 
     def begin(self) -> None:
@@ -99,7 +99,7 @@ class Stop(Fault):
             self.world.job_gone = True
 
     def hold(self, done: threading.Event) -> None:
-        end = time.monotonic() + self.seconds  # also when the phase has ended: the others see it stand still
+        end = time.monotonic() + self.seconds  # also after the phase has ended: the others see it stopped
         while time.monotonic() < end:
             time.sleep(0.05)
 
@@ -139,7 +139,7 @@ class FullShm(FullDisk):
 
 
 class FullPool(Fault):
-    """Somebody imports, meanwhile, what the pool cannot hold."""
+    """Another import, at the same time, of more than the pool can hold."""
     name = "pool full"
     NAME = "toobig-0"
 
@@ -165,7 +165,7 @@ class FullPool(Fault):
 
 
 class Flip(Fault):
-    """One bit, where a shard is; undone afterwards if it is still there."""
+    """Flips a bit where a shard is stored; flips it back afterwards if the shard is still there."""
 
     def choose(self) -> None:
         here = poolfile.sealed(self.world.pool)
@@ -184,12 +184,12 @@ class Flip(Fault):
     def begin(self) -> None:
         try:
             self.undo = poolfile.flip(self.path, self.at, self.bit)
-        except FileNotFoundError:  # removed meanwhile
+        except FileNotFoundError:  # removed in the meantime
             self.undo = None
 
 
 class FlipData(Flip):
-    """In the pool: a reader finds it, and the archive's copy replaces it. Never undone."""
+    """In the pool: a reader detects it, and the archive's copy replaces it. Never reverted."""
     name = "bit in pool"
 
     def where(self, archived: pathlib.Path) -> tuple[pathlib.Path, int]:
@@ -197,7 +197,7 @@ class FlipData(Flip):
 
 
 class FlipIndex(Flip):
-    """In the index: found at the next start of the daemon at the latest, which drops the entry."""
+    """In the index: detected at the daemon's next start at the latest, which drops the entry."""
     name, kills = "bit in index", ("l3d",)
 
     def hold(self, done: threading.Event) -> None:
@@ -223,7 +223,7 @@ class FlipArchive(Flip):
 
 
 class Descriptors(Fault):
-    """No more than a few new ones for one daemon."""
+    """Leaves one daemon only a few new descriptors."""
     name, excuses = "descriptors", True
 
     def choose(self) -> None:
@@ -250,7 +250,7 @@ class Descriptors(Fault):
 
 
 class Clock(Fault):
-    """The wall clock of all daemons and ranks jumps, and stays there."""
+    """The wall clock of all daemons and ranks jumps and stays off."""
     name = "clock jump"
 
     def choose(self) -> None:
@@ -267,7 +267,7 @@ class Clock(Fault):
 
 
 class PlantedByte(Nothing):
-    """What must hold is broken on purpose, so that a round has to fail: these show that the checks can."""
+    """Breaks an invariant on purpose, so that the round has to fail: shows that the checks work."""
     name = "planted wrong byte"
 
     def begin(self) -> None:

@@ -1,8 +1,10 @@
-"""A process that reads all shards of a model, one after the other and again, and compares every byte. Started by moves.py:
+"""A process that reads all shards of a model, one after the other and again, and compares every byte. Started by
+moves.py:
 
     move_reader.py CONTROLLER DIRECTORY PATH < until its end
 
-DIRECTORY has a file ID for each shard, of what it must be. A line for each read that failed or was wrong, and one at the end."""
+DIRECTORY has a file ID for each shard with its expected bytes. Prints a line for each read that failed or was wrong,
+and one at the end."""
 from __future__ import annotations
 
 import json
@@ -17,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "
 
 from helios import _abi, errors  # noqa: E402
 
-REST_S = 0.03  # between two reads: the machine is not the reader's alone
+REST_S = 0.03  # between two reads: the reader leaves time to others
 
 
 def good_bytes(directory: pathlib.Path, name: str) -> mmap.mmap:

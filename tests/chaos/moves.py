@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""./run chaos moves [MOVES [KILLS]]: shards move through all tiers and networks of a real cluster, whose daemons are killed in
-every phase of a move, while processes read all shards and compare every byte.
+"""./run chaos moves [MOVES [KILLS]]: shards move through all tiers and networks of a real cluster, whose daemons are
+killed in every phase of a move, while processes read all shards and compare every byte.
 
-Ends when so many moves were made and so many daemons killed, or when the time is over. With --progress FILE it goes on from
-what an earlier run has written there. Status 1: wrong bytes, a read that failed though a holder was there, something left over.
+Ends after so many moves and kills, or when the time is over. With --progress FILE it continues from what an earlier run
+wrote there. Status 1: wrong bytes, a read that failed while a holder was present, something left over.
 """
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ PHASES = ("decided", "copying", "switching", "cleaning", "reverting", "undoing",
 ROLES = ("source", "target", "l3d", "controller")
 PLACES = [*((node, tier) for node in NODES for tier in ("L1", "L2")), ("", "L3"), ("", "L4")]
 READERS = {"on node-0": "node-0", "on node-1": "node-1", "far from all": "", "beside L3": "l3d"}
-CLEAN = "8s"       # what then can't be dropped stays: the only other copy is in device memory
+CLEAN = "8s"       # a copy that can't be dropped by then stays: the only other one is in device memory
 REST_S = 120.0     # until the moves in flight have ended
-SEEK_S = 4.0       # how long a move in a wanted phase is looked for
-AHEAD_PER_S = 1.0  # a phase may be hit so much more often than the rarest one, the longer that is looked for
+SEEK_S = 4.0       # how long to look for a move in a wanted phase
+AHEAD_PER_S = 1.0  # a phase can be hit this many times more often than the rarest one, per second of looking for the rarest
 MODEL = {"layers": 24, "hidden": 192, "ffn": 384, "vocab": 8192}  # 24 shards of 1.4 MiB, two of 6 MiB
-COPIES_S = 30.0    # until the Controller says where the copies of a shard are
-SETTLE_KILLS = 50  # after so many kills all is looked at
-DROPS = 0.2         # of the orders: the copy in L3 is dropped, where another one is
-LONG_ABSENCE = 0.1  # of the kills: the daemon stays away until it is given up
+COPIES_S = 30.0    # time for the Controller to say where the copies of a shard are
+SETTLE_KILLS = 50  # everything is checked after so many kills
+DROPS = 0.2         # share of the orders that drop the copy in L3, if there is another one
+LONG_ABSENCE = 0.1  # share of the kills after which the daemon stays away until it is given up
 
 
 def arguments() -> argparse.Namespace:
@@ -53,7 +53,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Numbers:
-    """What was done, in this run and in those before it."""
+    """What was done, in this run and earlier ones."""
 
     def __init__(self, path: pathlib.Path | None) -> None:
         self.path, self.lock = path, threading.Lock()
@@ -89,7 +89,7 @@ class Numbers:
 
 
 class Readers:
-    """Processes that read, and what becomes of their failures."""
+    """Reading processes, and the judgement of their failures."""
 
     def __init__(self, world: Apart, numbers: Numbers) -> None:
         self.world, self.numbers = world, numbers
@@ -136,7 +136,7 @@ class Readers:
             self.numbers.fail(f"reader {name} ended by itself")
 
     def _failed(self, name: str, said: dict) -> None:
-        """Excused while the only daemon that holds the shard was away: as was known then, or is known now."""
+        """Excused if the only daemon that holds the shard was absent, by what was known then or is known now."""
         shard, span = said["shard"], (said["began"], said["ended"])
         holders = {copy["node"] or "l3d" for copy in self._copies(shard)}
         only = holders.pop() if len(holders) == 1 else ""
@@ -147,7 +147,7 @@ class Readers:
         self.numbers.fail(f"reader {name}: {said['shard']} after {said['ended'] - said['began']:.1f} s: {said['error']}")
 
     def _copies(self, shard: str) -> list[dict]:
-        """As soon as the Controller knows of one."""
+        """Waits until the Controller knows of one."""
         calls, end = Calls(self.world.address), time.monotonic() + COPIES_S
         try:
             while True:
@@ -192,7 +192,7 @@ class Movers:
                 continue
             node, tier = rng.choice(PLACES)
             try:
-                if rng.random() < DROPS:  # else L3 keeps what nodes load
+                if rng.random() < DROPS:  # otherwise L3 keeps what nodes load
                     calls("dropCopy", id=rng.choice(self.world.shards)["id"], node="", tier="L3")
                     self.numbers.add("drops of L3's copy")
                 move = calls("moveShard", id=rng.choice(self.world.shards)["id"], node=node, tier=tier)["move"]
@@ -233,11 +233,11 @@ class Killer:
         self.missed: collections.Counter = collections.Counter()
 
     def tried(self, pair: tuple[str, str]) -> int:
-        """One that did not come up in time counts as if it had been hit."""
+        """A daemon that did not come up in time counts as if it had been hit."""
         return self.numbers.count[f"kill/{pair[0]}/{pair[1]}"] + self.missed[pair]
 
     def score(self, pair: tuple[str, str]) -> float:
-        """Rare phases first, in a phase rare roles."""
+        """Rare phases first, and in a phase rare roles."""
         return sum(self.tried((pair[0], role)) for role in ROLES) + self.tried(pair) / len(PHASES)
 
     def flying(self) -> list[dict]:
@@ -251,7 +251,7 @@ class Killer:
         return move["fromNode"] or "l3d", move["node"] or "l3d"
 
     def victim(self, move: dict, role: str) -> str:
-        """"": the move has none."""
+        """"": the move has no such end."""
         source, target = self.ends(move)
         if role == "controller":
             return role
@@ -266,7 +266,7 @@ class Killer:
                 if move["phase"] in PHASES and (daemon := self.victim(move, role))}
 
     def seek(self) -> tuple[tuple[str, str], str] | None:
-        """The pair of phase and role to be hit, and its daemon: the rarest one, or what else is there when that takes long."""
+        """The pair of phase and role to hit, and its daemon: the rarest pair, or another one if that takes long."""
         began = time.monotonic()
         rarest = min(self.pairs, key=lambda pair: (self.score(pair), self.rng.random()))
         while time.monotonic() < began + SEEK_S:
@@ -284,7 +284,7 @@ class Killer:
         return None
 
     def cancel(self, moves: list[dict]) -> None:
-        """One of them; that it has ended meanwhile, or can't be, is no fault."""
+        """Cancels one of them; if it has ended or can't be cancelled, that is not an error."""
         if moves:
             move = self.rng.choice(moves)
             try:
@@ -294,7 +294,7 @@ class Killer:
                 pass
 
     def kill(self) -> bool:
-        """One more; False: no move was in a wanted phase in time."""
+        """Makes one more kill; False: no move was in a wanted phase in time."""
         with self.numbers.timed("seeking"):
             hit = self.seek()
         if hit is None:
@@ -313,7 +313,7 @@ class Killer:
         return True
 
     def only_at(self, daemon: str) -> set[str]:
-        """The shards that no other daemon has: until it is back none comes to be elsewhere."""
+        """The shards that no other daemon has: none can appear elsewhere until it is back."""
         only = set()
         for shard in self.world.shards:
             with contextlib.suppress(Refused):
@@ -322,7 +322,7 @@ class Killer:
         return only
 
     def cancel_any(self) -> None:
-        """In whatever phase it is."""
+        """Cancels a move in any phase."""
         self.cancel(self.flying())
 
 
@@ -351,7 +351,7 @@ class Run:
               "all is whole", flush=True)
 
     def strike(self, killer: Killer) -> None:
-        """Kills are spread over the moves; in between some are cancelled."""
+        """Spreads kills over the moves; cancels some moves in between."""
         count, args = self.numbers.count, self.args
         due = args.kills if count["moves"] >= args.moves else args.kills * count["moves"] // max(args.moves, 1)
         if count["kills"] < due:

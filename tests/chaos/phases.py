@@ -1,5 +1,5 @@
-"""What happens while a fault strikes. A phase returns how it ended: "ok", "refused" (the CLI said why) or "failed"
-(a job that said why); it raises Broken when an answer was wrong, Absent when it has nothing to work on."""
+"""What happens while a fault strikes. A phase returns how it ended: "ok", "refused" (the CLI said why) or "failed" (a
+job that said why); it raises Broken for a wrong answer, Absent if it has nothing to work on."""
 from __future__ import annotations
 
 import contextlib
@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 ENDED = ("succeeded", "failed", "cancelled")
 RECOVER_S = 90.0
-JOB_S = 90.0  # a short job has ended, gang restarts and a busy machine included
+JOB_S = 90.0  # limit for a short job, including gang restarts and a busy machine
 
 SAVE = """
 jobName: %s
@@ -62,7 +62,7 @@ def pull(world: World, rng: random.Random, _: int) -> str:
 
 
 def reshard(world: World, rng: random.Random, number: int) -> str:
-    """A model more; then its ranks of the other tensor parallel size are read, whose shards are cut meanwhile."""
+    """Imports a model; then reads its ranks at the other tensor parallel size, whose shards are cut meanwhile."""
     outcome = import_model(world, rng, number)
     name = f"m-{number}"
     world.resharded.append(name)
@@ -75,12 +75,12 @@ def reshard(world: World, rng: random.Random, number: int) -> str:
 
 
 def _find_job(world: World, name: str) -> str:
-    """Its id, whether the submit was answered or not; "" for none."""
+    """The job's id, whether the submit was answered or not; "" if there is no job."""
     return next((job["id"] for job in rows(world.c.json("list")) if job["id"].startswith(name + "-")), "")
 
 
 def _run_job(world: World, name: str, text: str) -> tuple[str, str]:
-    """Submit and wait for the end: (job id or "", state). Calls that fail meanwhile are made again."""
+    """Submits and waits for the end: (job id or "", state). Failing calls are repeated."""
     world.job_name = name
     ok, said = world.call("submit", world.job_file(text), "-o", "json")
     if not ok:
@@ -123,7 +123,7 @@ def _shard_in_pool(world: World, rng: random.Random, model: str, version: int) -
 
 
 def copy(world: World, rng: random.Random, _: int) -> str:
-    """Into one node's memory, and by the migration network into the other's."""
+    """Copies into one node's memory, and over the migration network into the other's."""
     shard = _shard_in_pool(world, rng, *world.pick())
     world.copied.append(shard)
     there, other = rng.sample(NODES, 2)
@@ -136,7 +136,7 @@ def copy(world: World, rng: random.Random, _: int) -> str:
 
 
 def archive(world: World, rng: random.Random, _: int) -> str:
-    """Give up the pool's copies of a rank's shards, then read them: they come from the archive."""
+    """Evicts a rank's shards from the pool, then reads them: they come from the archive."""
     model, version = world.pick()
     place = rng.choice(sorted(world.truth[model, version]))
     mine = [s for s in world.shards(model, version) if (s["pp"], s["tp"]) == place]
@@ -155,7 +155,7 @@ CATALOGUE = ("cluster/%", "model/%", "version/%", "shard/%")  # of the Controlle
 
 
 def _records(world: World, keep: dict | None) -> dict:
-    """The catalogue's records; with `keep`, they become these."""
+    """The catalogue's records; with `keep`, replaces them by these."""
     with contextlib.closing(sqlite3.connect(world.c.state / "controller" / "controller.db", timeout=20)) as db, db:
         where = " OR ".join("key LIKE ?" for _ in CATALOGUE)
         found = dict(db.execute(f"SELECT key, value FROM kv WHERE {where}", CATALOGUE))
@@ -166,7 +166,8 @@ def _records(world: World, keep: dict | None) -> dict:
 
 
 def recover(world: World, rng: random.Random, number: int) -> str:
-    """A version more, then the catalogue is gone or that of before: everything committed comes back from its manifests."""
+    """Saves a version, then deletes the catalogue or restores the previous one: everything committed comes back from
+    its manifests."""
     before = _records(world, None) if rng.random() < 0.5 else {}
     outcome = import_model(world, rng, number)
     until("the manifest of each version", lambda: len(world.manifests()) == len(world.visible()))
@@ -189,7 +190,7 @@ def recover(world: World, rng: random.Random, number: int) -> str:
 
 
 def _recover_once(world: World) -> None:
-    """What is left over is given up only when all versions have come back."""
+    """Leftovers are removed only once all versions have come back."""
     done = world.c.run("recover", "-o", "json")
     world.log(f"  helios recover: exit {done.returncode}; {done.stderr.strip()[:160]}")
     if done.returncode == 1 and done.stdout:
@@ -201,13 +202,13 @@ def _recover_once(world: World) -> None:
 PHASES: dict[str, Callable[[World, random.Random, int], str]] = {
     "import": import_model, "pull": pull, "save": save, "submit": submit, "copy": copy, "archive": archive,
     "recover": recover, "reshard": reshard}
-WAITS = {"copy", "archive", "recover", "reshard"}  # they say by fault_may_begin when they are ready to be hit
+WAITS = {"copy", "archive", "recover", "reshard"}  # phases that call fault_may_begin when they are ready to be hit
 
 
 # ---- once there is no fault any more ----
 
 def finish(world: World, excused: bool) -> None:
-    """Bring what the phase began to its end. `excused`: a job may have failed with a reason."""
+    """Completes what the phase began. `excused`: a job may have failed with a reason."""
     job = _find_job(world, world.job_name) if world.job_name else ""
     if job:
         state = until(f"job {job} to end", lambda: (s := world.job_state(job)) in ENDED and s, JOB_S)

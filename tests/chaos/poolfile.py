@@ -1,4 +1,4 @@
-"""The index of a pool file, read by its description in docs/formats.md: independent of the daemon's code."""
+"""Reads the index of a pool file by its description in docs/formats.md: independent of the daemon's code."""
 from __future__ import annotations
 
 import os
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 ENTRY = struct.Struct("<QQQQIIIII12x")
 MAGIC = b"HELIOSP1"
-MANIFEST = "6d616e6966657374"  # how the ids of manifests begin
-DERIVED = "6465726976656421"  # and those of shards that were cut from others
+MANIFEST = "6d616e6966657374"  # prefix of the ids of manifests
+DERIVED = "6465726976656421"  # and of shards that were cut from others
 EMPTY, WRITING, SEALED, FREED, DELETED, LEASED = range(6)
 
 
 class Entry(NamedTuple):
     id: str
-    at: int  # of the entry in the file
+    at: int  # of the entry, in the file
     offset: int
     size: int
     state: int
@@ -43,7 +43,7 @@ def sealed(path: pathlib.Path) -> dict[str, Entry]:
 
 
 def flip(path: pathlib.Path, at: int, bit: int) -> tuple[int, int]:
-    """Flip one bit of the byte at `at`; (before, after)."""
+    """Flip one bit of the byte at `at`; returns (before, after)."""
     fd = os.open(path, os.O_RDWR)
     try:
         before = os.pread(fd, 1, at)[0]
@@ -55,7 +55,7 @@ def flip(path: pathlib.Path, at: int, bit: int) -> tuple[int, int]:
 
 
 def restore(path: pathlib.Path, at: int, before: int, after: int) -> None:
-    """Undo flip(), unless somebody has written there since."""
+    """Undo flip(), unless the byte has been overwritten since."""
     fd = os.open(path, os.O_RDWR)
     try:
         if os.pread(fd, 1, at) == bytes([after]):

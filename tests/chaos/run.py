@@ -2,8 +2,9 @@
 """./run chaos MINUTES [--seed N]: a real cluster under random faults, checked after each of them.
 
 A round is a phase (import, pull, save ...) and a fault that strikes at a random moment of it. Afterwards the cluster
-must heal, every committed version must read as an independent computation says, nothing may be half visible or left
-over, and a gang that has nothing to do with the fault must run on. Each pair of phase and fault comes once before one comes again.
+must heal, every committed version must have the bytes that an independent computation gives, nothing may be half
+visible or left over, and a gang that the fault does not concern must run on. Each pair of phase and fault comes once
+before any pair is repeated.
 """
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def arguments() -> argparse.Namespace:
 
 
 def tail(path: pathlib.Path, start: int) -> str:
-    """What was logged from `start` on, at most the last 16 KiB of it."""
+    """The log from `start` on, at most its last 16 KiB."""
     with path.open("rb") as file:
         file.seek(max(start, path.stat().st_size - 16384))
         return file.read().decode(errors="replace")
@@ -72,7 +73,7 @@ class Round:
             self.errors.append(error)
 
     def play(self) -> str:
-        """How the phase ended; Broken when an invariant does not hold."""
+        """Returns how the phase ended; Broken if an invariant does not hold."""
         world, before = self.world, self.world.pids()
         for daemon, pid in before.items():
             if not self.run.world_module.alive(pid):
@@ -126,7 +127,8 @@ class Run:
         self.lines.append(f"{time.monotonic() - self.begun:8.2f} {text}")
 
     def deck(self):
-        """Pairs of phase and fault without end, each once before one comes again; first every phase without a fault."""
+        """An endless sequence of pairs of phase and fault, each once before any is repeated; first every phase without
+        a fault."""
         phases, faults = self.args.phase or list(self.phases), self.args.fault or self.usual
         if not self.args.fault:
             yield from ((phase, "none") for phase in phases)
@@ -136,7 +138,7 @@ class Run:
             yield from pairs
 
     def after(self, played: Round, before: dict[str, int]) -> None:
-        """The fault is over: the cluster heals, the phase's work is brought to its end, all is checked."""
+        """After the fault: the cluster heals, the phase's work is completed, everything is checked."""
         now = self.world.pids()
         alive = self.world_module.alive
         for daemon, pid in before.items():
@@ -148,7 +150,7 @@ class Run:
         self.world.trim()
 
     def one(self, number: int, phase: str, fault: str) -> bool:
-        """True when the round was played and all holds."""
+        """True if the round was run and all invariants hold."""
         self.lines.clear()
         self.world.new_round()
         self.log(f"round {number}: {phase} x {fault}")
@@ -189,7 +191,7 @@ class Run:
     def play(self) -> int:
         print(f"chaos: seed {self.seed}, {self.args.minutes:g} minutes" + (f"; no sandbox: {self.reason}" if self.reason else ""),
               flush=True)
-        holds = False  # all of the cluster that there is
+        holds = False  # all processes and files of the cluster
         try:
             for number, (phase, fault) in enumerate(self.deck(), 1):
                 if self.left() <= 0 or (self.args.rounds and number > self.args.rounds):

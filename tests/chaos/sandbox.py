@@ -1,4 +1,4 @@
-"""Namespaces of its own for a chaos run: small disks that can be filled, and nothing left behind."""
+"""Private namespaces for a chaos run: small disks that can be filled, and nothing left behind."""
 from __future__ import annotations
 
 import os
@@ -11,10 +11,10 @@ STATE_MIB, SHM_MIB = 48, 256
 
 
 def enter() -> str:
-    """Start this program again in namespaces of its own, where the kernel allows that.
+    """Start this program again in its own namespaces, if the kernel allows that.
 
-    Returns "" inside of them, else the reason why there are none; then faults that need a file
-    system of their own are skipped. All processes of the namespaces end with the program.
+    Returns "" inside of them, otherwise the reason why there are none; faults that need a file
+    system of their own are then skipped. All processes of the namespaces end with the program.
     """
     if MARK in os.environ:
         if not os.environ[MARK]:
@@ -32,19 +32,19 @@ def enter() -> str:
     os.environ[MARK] = reason
     if reason:
         return reason
-    # The shell is process 1: it reaps the daemons, whose parent has ended.
+    # The shell is process 1: it reaps the daemons when their parent has ended.
     command = [*base, "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv]
     sys.stdout.flush()
     os.execvp(command[0], command)
 
 
 def small_disk(path: pathlib.Path, mib: int) -> None:
-    """Mount an empty tmpfs of `mib` MiB at `path`; gone with the namespace."""
+    """Mount an empty tmpfs of `mib` MiB at `path`; it ends with the namespace."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", path], check=True)
 
 
 def fill(directory: pathlib.Path) -> pathlib.Path:
-    """Take all free space of a disk of small_disk; the file that holds it."""
+    """Fill all free space of a disk of small_disk; returns the file that fills it."""
     space = os.statvfs(directory)
     if space.f_blocks * space.f_frsize > max(STATE_MIB, SHM_MIB) << 20:
         raise RuntimeError(f"{directory} is no small disk of this run: it is not filled")
@@ -62,5 +62,5 @@ def fill(directory: pathlib.Path) -> pathlib.Path:
 
 
 def release(path: pathlib.Path) -> None:
-    """Unmount a disk of small_disk, also while somebody still has a file of it open."""
+    """Unmount a disk of small_disk, even if a process still has one of its files open."""
     subprocess.run(["umount", "-l", path], check=False, capture_output=True)

@@ -1,4 +1,5 @@
-"""One rank of the save phase: writes the model's tensors with content made from a seed, and commits.
+"""One rank of the save phase: writes the model's tensors with content generated from a seed, and
+commits.
 
     saver.py SOURCE LIBRARY SHAPES SEED STEP    (SHAPES: JSON file, "pp/tp" -> {tensor: shape})
 """
@@ -11,7 +12,7 @@ import types
 
 
 class Stub(types.ModuleType):
-    """Of torch the save needs the names of dtypes only, and importing it takes seconds."""
+    """The save needs only torch's dtype names, and importing torch takes seconds."""
     Tensor = type("Tensor", (), {})
 
     def __getattr__(self, name):

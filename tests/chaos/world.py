@@ -1,4 +1,4 @@
-"""The cluster of a chaos run, what it has committed, and whether all of that still holds."""
+"""The cluster of a chaos run, what it has committed, and checks that all of it still holds."""
 from __future__ import annotations
 
 import collections
@@ -28,10 +28,10 @@ NODES = ("node-0", "node-1")
 BASE = "base"  # the model that jobs write versions of
 BASE_TP, BASE_PP = 1, 2
 POOL_MIB, L2_MIB = 24, 8
-SETTLE_S = 60.0      # a cluster without faults is healthy again after so long, on a busy machine too
+SETTLE_S = 60.0      # a cluster without faults is healthy within this time, on a busy machine too
 DESCRIPTORS = 24     # connections that come and go
-AT_ONCE = 4          # commands of a check, which spend their time waiting for processes and daemons
-MODELS, VERSIONS = 4, 4  # kept at the end of a round
+AT_ONCE = 4          # parallel commands of a check, which mostly wait for processes and daemons
+MODELS, VERSIONS = 4, 4  # how many are kept at the end of a round
 
 JUMP = BUILD / "tests" / "libclock_jump.so"
 
@@ -49,16 +49,16 @@ class Broken(AssertionError):
 
 
 class Absent(Exception):
-    """Nothing to do this to right now."""
+    """There is nothing to work on right now."""
 
 
 def rows(answer: Any) -> list[dict]:
-    """The list in a printed answer, whether it is the answer or its only list."""
+    """The list in a printed answer, which is the list itself or has it as its only list."""
     return answer if isinstance(answer, list) else next(v for v in answer.values() if isinstance(v, list))
 
 
 def until(what: str, condition: Callable[[], Any], seconds: float = SETTLE_S) -> Any:
-    """Poll until condition() returns a true value; Broken with `what` and its last value after the deadline."""
+    """Poll until condition() returns a true value; after the deadline Broken with `what` and the last value."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -79,9 +79,9 @@ class World:
         self.archive.mkdir()
         self.clock.write_bytes(bytes(8))
         self.truth: dict[tuple[str, int], content.Content] = {}
-        # What may have been made by a call whose answer was lost: name -> what it must read as.
+        # What a call whose answer was lost may have created: name -> expected content.
         self.maybe: dict[str, content.Content] = {}
-        # Of an imported model: the tensor parallel size it was not imported with, and what it reads as there.
+        # For imported models: the tensor parallel size other than the imported one, and the content there.
         self.other_size: dict[str, tuple[int, content.Content]] = {}
         self.job_gone = False  # a fault may restart the gang
         self.fault_may_begin = threading.Event()
@@ -101,7 +101,7 @@ class World:
         return c
 
     def new_round(self) -> None:
-        """Forget what phases left to be brought to its end."""
+        """Forgets what phases left to be completed."""
         self.patience = SETTLE_S
         self.job_name = ""
         self.must_have_said: list[tuple[str, str]] = []
@@ -115,7 +115,7 @@ class World:
     # ---- start and end ----
 
     def start(self) -> None:
-        """Bring it up with a base model, one saved-over shape and the healthy gang; take the baselines."""
+        """Start it with a base model, one saved-over shape and the healthy gang; record the baselines."""
         self.c.up()
         self.started = True
         self.pool = pathlib.Path(self.c.info["pool"])
@@ -133,7 +133,7 @@ class World:
         self.base_fds = {d: len(self._fds(d)) for d in DAEMONS}
 
     def _shapes(self) -> dict[str, dict[str, list[int]]]:
-        """Of the base model, from its pulled header."""
+        """The base model's, from its pulled header."""
         out = {}
         for pp, tp in self.truth[BASE, 1]:
             path = self.work / "shape"
@@ -170,7 +170,7 @@ class World:
         return checkpoints.llama(directory, layers=2, hidden=hidden, ffn=2 * hidden, seed=seed)
 
     def call(self, *args: object) -> tuple[bool, str]:
-        """The CLI as a user calls it: (it succeeded, stdout or the sentence it said). Never a crash, never deaf."""
+        """Runs the CLI as a user does: (whether it succeeded, stdout or its error). It must not crash or hang."""
         started = time.monotonic()
         try:
             done = self.c.run(*args)
@@ -187,7 +187,7 @@ class World:
         return done.returncode == 0, text
 
     def job_file(self, text: str) -> pathlib.Path:
-        """Not on the disk that is filled."""
+        """Not on the disk that gets filled."""
         path = self.work / "job.yaml"
         path.write_text(text)
         return path
@@ -197,8 +197,8 @@ class World:
 
     def pull(self, model: str, version: int, place: tuple[int, int], want: content.Rank, path: str = "auto",
              tp_size: int = 0) -> str:
-        """"" when the rank's tensors came and are right, else the CLI's sentence; Broken for wrong bytes.
-        tp_size: 0 = that of the version."""
+        """"" if the rank's tensors were read and are right, else the CLI's error; Broken for wrong bytes. tp_size: 0 =
+        that of the version."""
         size = ("--tp-size", tp_size) if tp_size else ()
         out = self.work / f"pulled-{threading.get_ident()}"
         ok, said = self.call("pull", "--model", f"{model}@{version}", "--pp", place[0], "--tp", place[1], "--path", path,
@@ -212,7 +212,7 @@ class World:
         return ""
 
     def shards(self, model: str, version: int) -> list[dict]:
-        """Its own: those of its cuts are never archived, and go when room is needed."""
+        """Its own shards: those of its cuts are never archived, and are evicted when space is needed."""
         found = rows(self.c.json("shard", "ls", "--model", f"{model}@{version}"))
         return [s for s in found if not s["id"].startswith(poolfile.DERIVED)]
 
@@ -221,7 +221,7 @@ class World:
         return (path for path in self.archive.rglob("*.safetensors") if "trash" not in str(path))
 
     def manifests(self) -> set[str]:
-        """Ids of those in the pool or in the archive."""
+        """Ids that are in the pool or in the archive."""
         here = set(poolfile.sealed(self.pool)) | {path.stem for path in self.archived()}
         return {each for each in here if each.startswith(poolfile.MANIFEST)}
 
@@ -240,7 +240,7 @@ class World:
         return {p.name: p.stat().st_size for p in self.c.state.glob("log/*.log")}
 
     def start_again(self) -> None:
-        """Have the daemons that are gone started again."""
+        """Has missing daemons restarted."""
         end = time.monotonic() + SETTLE_S
         while (done := self.c.run("up")).returncode:
             self.log(f"  helios up: {done.stderr.strip()}")
@@ -249,7 +249,7 @@ class World:
             time.sleep(0.3)
 
     def heal(self) -> None:
-        """No fault is left: all daemons run and are well."""
+        """Waits until no fault is left: all daemons run and are healthy."""
         self.start_again()
         until("all nodes and the pool to be ready again", self._ready)
 
@@ -278,7 +278,7 @@ class World:
         return seen
 
     def _settle_unknown(self) -> None:
-        """What a lost answer left open: it is there as a whole or not at all."""
+        """Settles what lost answers left open: it must be there as a whole or not at all."""
         seen = self.visible()
         for name, version in sorted(seen - set(self.truth)):
             if name in self.maybe:
@@ -294,7 +294,7 @@ class World:
             raise Broken(f"a job succeeded and its version is not there: {self.must_have_saved}")
 
     def _which_save(self, version: int) -> content.Content:
-        """The save whose answer was lost and whose bytes the version has."""
+        """The save with the lost answer whose bytes the version has."""
         for seed, made in self.maybe_saved.items():
             place, want = next(iter(made.items()))
             try:
@@ -306,7 +306,7 @@ class World:
         raise Broken(f"{BASE}@{version} holds what no job has saved")
 
     def verify_versions(self) -> None:
-        """Every rank of every committed version, against what it must be."""
+        """Compares every rank of every committed version with its expected content."""
         def verify(model: str, version: int, place: tuple[int, int], want: content.Rank) -> None:
             said = self.pull(model, version, place, want)
             if said:
@@ -338,7 +338,7 @@ class World:
             raise Broken(f"the healthy gang was touched: {self.gang_is} became {(state, attempt, pids)}")
 
     def trim(self) -> None:
-        """Remove the oldest models and versions, so that a run may last."""
+        """Remove the oldest models and versions, so that a run can go on for long."""
         imported = sorted({name for name, _ in self.truth if name != BASE}, key=lambda n: int(n.split("-")[1]))
         versions = sorted(version for name, version in self.truth if name == BASE)
         gone = imported[:-MODELS] + [f"{BASE}@{v}" for v in versions[1:][:-VERSIONS]]
@@ -377,7 +377,7 @@ class World:
             return []
 
     def _leaks(self) -> str:
-        """"" or the first thing that should not be there."""
+        """"" or the first leftover."""
         kept = self.manifests()
         if len(kept) != len(self.visible()):
             return f"{len(kept)} manifests of {len(self.visible())} visible versions"

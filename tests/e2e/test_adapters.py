@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Adapters as PEFT writes them with other than its default options: each is taken beside its base at two layouts, read at
-the other one and written again bit for bit; or it is refused by a text that names the tensor and what to do."""
+"""Adapters as PEFT writes them with options other than the defaults: each is imported beside its base at two layouts,
+read at the other one and exported bit for bit; or it is refused with a text that names the tensor and the remedy."""
 from __future__ import annotations
 
 import pathlib
@@ -29,7 +29,7 @@ MIXTRAL = ATTENTION | NORMS | {"block_sparse_moe.gate.weight": [E, H]} | EXPERTS
 
 
 def adapted(shapes, names, rank=4, more=()):
-    """A and B of each matrix whose name ends as one of `names`; more: (ending, shape of its outputs) beside them."""
+    """A and B of each matrix whose name ends with one of `names`; more: (ending, shape of its outputs) beside them."""
     out = {}
     for name, shape in shapes.items():
         if not any(name.endswith(f"{n}.weight") for n in names):

@@ -1,4 +1,4 @@
-"""Models outlive memory: write-behind, a pool that is gone after a reboot, a pool smaller than the models."""
+"""Models outlive memory: write-behind, a pool that a reboot deletes, a pool smaller than the models."""
 import pathlib
 import re
 import sys
@@ -13,7 +13,7 @@ from support import checkpoints  # noqa: E402
 from support.cluster import cluster, wait_for  # noqa: E402
 
 
-MANIFEST = "6d616e6966657374"  # how the ids of manifests begin
+MANIFEST = "6d616e6966657374"  # prefix of the ids of manifests
 
 
 def files(archive):
@@ -52,7 +52,7 @@ class Archive(unittest.TestCase):
         return c.json("model", "import", source, "--name", name, "--tp", 2, "--pp", 2)
 
     def wait_archived(self, c, count):
-        """So many shards, and the manifest of each version."""
+        """Waits for so many shards, and the manifest of each version."""
         wait_for(f"{count} shards in the archive", lambda: len(files(self.archive)) == count)
         versions = sum(len(c.json("model", "show", m["name"])["versions"]) for m in c.json("model", "ls")["items"])
         wait_for(f"{versions} manifests in the archive", lambda: len(manifests(self.archive)) == versions)
@@ -81,14 +81,14 @@ class Archive(unittest.TestCase):
         with cluster(env=self.env) as c:
             self.load(c, "kept", 1)
             shards = c.json("shard", "ls", "--model", "kept")["items"]
-            self.wait_archived(c, len(shards))  # nobody asked for it
+            self.wait_archived(c, len(shards))  # without a request
             before = pulled(c, "kept")
             pool = pathlib.Path(c.info["pool"])
             c.json("down", "--keep")
             pool.unlink()  # as a reboot does
             c.up()
             self.assertEqual(pulled(c, "kept"), before)
-            # what is archived is never lost, and removed models leave nothing behind
+            # archived shards are never lost, and removed models leave nothing behind
             again = c.json("shard", "ls", "--model", "kept")["items"]
             self.assertEqual({s["state"] for s in again}, {"sealed"})
             c.json("model", "rm", "kept")
@@ -161,7 +161,8 @@ class Archive(unittest.TestCase):
         return sum("L3" in {x["tier"] for x in c.json("shard", "show", s["id"])["copies"]} for s in shards)
 
     def test_the_controller_says_which_version_leaves_a_full_pool(self):
-        # three models of a size; two of them and a quarter have room. L3 itself hears of no read through the mapping
+        # three models of one size; the pool has room for two and a quarter. L3 itself does not see reads through the
+        # mapping
         size = checkpoints.llama(self.archive.parent / "probe", hidden=384, ffn=768)[0]
         bytes_ = sum(f.stat().st_size for f in size.glob("*.safetensors"))
         pool = f"{(bytes_ * 9 // 4 >> 20) + 1}MiB"
@@ -172,7 +173,7 @@ class Archive(unittest.TestCase):
                 c.json("model", "import", source, "--name", name, "--tp", 1, "--pp", 2)
             shards = {m: len(c.json("shard", "ls", "--model", m)["items"]) for m in ("used", "unused")}
             self.wait_archived(c, sum(shards.values()))
-            pulled(c, "used", tp=1)  # and told as the process ended
+            pulled(c, "used", tp=1)  # and reported when the process ended
             said = self.metric(c, "helios_pool_orders_total")
             wait_for("the order after it", lambda: self.metric(c, "helios_pool_orders_total") >= said + 3)
             source, _ = checkpoints.llama(c.dir / "third", hidden=384, ffn=768, seed=3)
@@ -184,7 +185,7 @@ class Archive(unittest.TestCase):
             self.without_controller(c)
 
     def without_controller(self, c):
-        """Once its last order has run out, what L3 was asked for longest ago leaves."""
+        """Once its last order has expired, the shards least recently requested from L3 are evicted first."""
         ids = {m: {s["id"] for s in c.json("shard", "ls", "--model", m)["items"]} for m in ("used", "unused", "third")}
         others, pool, asked = ids["unused"] | ids["third"], pathlib.Path(c.info["pool"]), {}
         l3 = Calls(c.info["l3"], "L3")
@@ -192,7 +193,7 @@ class Archive(unittest.TestCase):
         def evicted(by):
             return int(re.search(rf'^helios_pool_evicted_total{{by="{by}"}} (\d+)$', l3("metrics")["text"], re.M)[1])
         def load():
-            """True once something left by its use, and nothing by the order."""
+            """True once something was evicted by use, and nothing by the order."""
             before, by_order, by_use = poolfile.sealed(pool).keys() & others, evicted("order"), evicted("use")
             shard = min(others - before, key=lambda x: asked.get(x, 0))
             l3("touch", ids=sorted(ids["used"]))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Commands that are started while the L3 daemon is started again: they wait for it where it can come back, and say so."""
+"""Commands that are started while the L3 daemon restarts: they wait for it if it can come back, and say so."""
 from __future__ import annotations
 
 import json
@@ -20,7 +20,7 @@ from support.cluster import HELIOS, cluster  # noqa: E402
 
 class Away(unittest.TestCase):
     def commands(self, c):
-        """Each reads or writes what L3 has. The name in the file says that it was done."""
+        """Each reads or writes shards in L3. The file's name shows that it was done."""
         return {"pull": ("pull", "--model", "m", "--out", c.dir / "rank"),
                 "export": ("model", "export", "m", "--format", "hf", "--out", c.dir / "hf"),
                 "verify": ("model", "verify", "m"), "diff": ("model", "diff", "m", "m"),
@@ -29,11 +29,11 @@ class Away(unittest.TestCase):
 
     @staticmethod
     def failed(name):
-        """Exit status: 1 of a comparison is a result."""
+        """Exit status; for a comparison 1 is a result."""
         return 2 if name == "diff" else 1
 
     def begin(self, c, command, where):
-        """The command, once it has said that it waits."""
+        """Starts the command; returns once it says that it waits."""
         process = subprocess.Popen([*map(str, (HELIOS, *where, *command, "-o", "json"))], env=c.env, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         said = process.stderr.readline()

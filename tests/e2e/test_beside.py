@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Tensors that the model's config does not ask for, saved with strict=False: at every layout where all ranks hold
-them alike, and else refused by name, with real daemons."""
+"""Tensors that the model's config does not ask for, saved with strict=False: kept at every layout at which all ranks
+hold them alike, otherwise refused by name, with real daemons."""
 from __future__ import annotations
 
 import pathlib
@@ -44,7 +44,7 @@ class Beside(unittest.TestCase):
         return made
 
     def saved(self, name, tp_size, pp_size, add, moment=lambda tp, t: t + 1):
-        """Version 2 of a model: version 1, and add(pp, tp) beside it, with a moment of each tensor."""
+        """Version 2 of a model: version 1, plus add(pp, tp) with a moment of each tensor."""
         self.c.json("model", "import", self.source, "--name", name, "--tp", tp_size, "--pp", pp_size)
         for pp in range(pp_size):
             for tp in range(tp_size):
@@ -55,7 +55,7 @@ class Beside(unittest.TestCase):
         self.assertEqual((saved.version, saved.visible), (2, True))
 
     def check(self, name, tp_size, pp_size, expected):
-        """Every position has what version 1 has there, and expected(pp)."""
+        """Every position has version 1's tensors, and expected(pp)."""
         reader, place = self.session(), {"tp_size": tp_size, "pp_size": pp_size}
         for pp in range(pp_size):
             for tp in range(tp_size):

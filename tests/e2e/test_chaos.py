@@ -15,7 +15,7 @@ class Chaos(unittest.TestCase):
     def test_what_is_broken_on_purpose_fails_the_run_with_its_seed(self):
         faults = {"planted wrong byte": "wrong bytes: base@1", "planted loss": "committed and no longer there",
                   "planted leak": "leaked: files in /dev/shm", "planted gang kill": "healthy gang was touched"}
-        rounds = ["--rounds", str(len(faults)), "--keep-going"]  # each in a cluster of its own, after the failure before
+        rounds = ["--rounds", str(len(faults)), "--keep-going"]  # each in its own cluster, after the previous failure
         done = subprocess.run([sys.executable, CHAOS, "8", "--seed", "1", *rounds, "--phase", "pull",
                                *(word for fault in faults for word in ("--fault", fault))],
                               capture_output=True, text=True, check=False, timeout=500)

@@ -1,4 +1,5 @@
-"""A pool and an archive belong to one cluster: whoever comes with another or an old catalogue takes nothing out of them."""
+"""A pool and an archive belong to one cluster: a Controller with another or an old catalogue removes nothing from
+them."""
 import json
 import pathlib
 import re
@@ -15,7 +16,7 @@ from support import checkpoints  # noqa: E402
 from support.cluster import BUILD, cluster, wait_for  # noqa: E402
 
 CLAIM_AT, CLAIM_SIZE = 88, 40  # in a pool's superblock: docs/formats.md, src/mem/pool/layout.h
-SWEEPS = 4  # that a wrong Controller must have made, by its own log
+SWEEPS = 4  # so many by the wrong Controller's own log
 
 
 class Claim(unittest.TestCase):
@@ -57,7 +58,7 @@ class Claim(unittest.TestCase):
                  lambda: len(re.findall("sweep ended", log.read_text()[begun:])) >= SWEEPS)
 
     def restart_controller(self, c, change):
-        """Down, `change` the Controller's files, up: pool and archive are as they were."""
+        """Down, `change` the Controller's files, up: pool and archive stay unchanged."""
         c.json("down", "--keep")
         state = c.state / "controller"
         change(state)
@@ -161,7 +162,7 @@ class Claim(unittest.TestCase):
             self.assert_refused(c, "the archive knows revision")
 
     def forget_owner(self, c):
-        """Pool and archive as a release without claims has left them."""
+        """Pool and archive as an older release without claims leaves them."""
         with open(c.info["pool"], "r+b") as pool:
             pool.seek(CLAIM_AT)
             pool.write(bytes(CLAIM_SIZE))
@@ -189,7 +190,7 @@ class Claim(unittest.TestCase):
         with cluster(env=dict(self.env, HELIOS_ARCHIVE_TRASH_KEEP="3s")) as c:
             shards = self.load(c, "m")
             files = self.files()
-            # a stranger's file is an orphan of the archive once it is known there, which is at its start
+            # a foreign file is an orphan of the archive once the archive has seen it, which is at its start
             orphan = "0123456789abcdef0123456789abcdef"
 
             def add(_):

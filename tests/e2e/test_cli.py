@@ -121,7 +121,7 @@ class Usage(unittest.TestCase):
         lines = [line for page in pages for line in page.splitlines() if not line.startswith("usage: ")]
         self.assertEqual([line for line in lines if len(line) > 80], [])
         options = json.loads(helios("conf", "-o", "json").stdout)["items"]
-        self.assertEqual([o["name"] for o in options if "ikewise" in o["help"]], [])  # a help stands alone
+        self.assertEqual([o["name"] for o in options if "ikewise" in o["help"]], [])  # help is not combined with other options
 
     def test_a_reader_that_has_seen_enough_is_no_error(self):
         done = subprocess.run(f"{HELIOS} conf --config /dev/null -o json | head -1; {HELIOS} conf --config /dev/null | head -1", shell=True, text=True,
@@ -337,19 +337,19 @@ class Models(unittest.TestCase):
 
     @staticmethod
     def absent(ids):
-        """Four digits that no id begins with."""
+        """Four digits with which no id begins."""
         return next(p for p in (f"{n:04x}" for n in range(65536)) if not any(i.startswith(p) for i in ids))
 
     def test_digits_that_several_ids_begin_with_are_refused_with_the_candidates(self):
         def settled():
-            """The pool, when it holds the shards and manifests of the models and nothing else."""
+            """The pool, once it holds the shards and manifests of the models and nothing else."""
             shown = [self.c.json("model", "show", m["name"]) for m in self.c.json("model", "ls")["items"]]
             pool = self.c.json("info")["pool"]
             return pool if (pool["shards"], pool["manifests"]) == (len(self.c.json("shard", "ls")["items"]),
                                                                    sum(len(m["versions"]) for m in shown)) else None
         before = wait_for("the pool to hold the models only", settled)["usedBytes"]
         twins, names = [], []
-        while not twins:  # of 257 ids two begin with the same 2 digits; 12 more come each time
+        while not twins:  # of 257 ids two begin with the same 2 digits; each round adds 12
             names.append(f"many{len(names)}")
             self.c.json("model", "import", self.source, "--name", names[-1], "--tp", 2, "--pp", 2)
             ids = [s["id"] for s in self.c.json("shard", "ls")["items"]]
@@ -404,7 +404,7 @@ class Models(unittest.TestCase):
                             ((self.source, "--name", "x" * 129), "129 characters"), ((self.big(), "--name", "a"), "--l3-size")):
             said = self.c.refuse("model", "import", *args)
             self.assertIn(words, said)
-            self.assertNotIn("Controller.", said)  # which call was refused is for developers
+            self.assertNotIn("Controller.", said)  # the name of the refused call is for developers
         self.assertRegex(self.c.refuse("model", "import", self.big(), "--name", "a"), r"needs \d+\.\d MiB, but \d+\.\d MiB of 64\.0 MiB")
         self.assertIn("(Controller.getModel at 127.0.0.1", self.c.refuse("model", "show", "nobody", "-v"))
         self.assertIn("too large: 1 to 4096", self.c.refuse("model", "import", "x", "--name", "a", "--tp", "9" * 20, code=2))
@@ -419,11 +419,11 @@ class Models(unittest.TestCase):
         return path
 
     def imports(self, name):
-        """What `model ls` has of that one; None: nothing."""
+        """The row of `model ls` for that model; None: there is none."""
         return next((m for m in self.c.json("model", "ls")["items"] if m["name"] == name), None)
 
     def cancelled(self, end):
-        """An import is ended by `end(process)` while L3 stands still: it leaves no model and no shard."""
+        """`end(process)` ends an import while L3 is stopped: it leaves no model and no shard."""
         shards = self.c.json("shard", "ls")["items"]
         before, held = {s["id"] for s in shards}, sum(s["sizeBytes"] for s in shards)
         wait_for("the Controller to know the pool", lambda: self.c.json("info")["pool"]["usedBytes"] >= held)
@@ -546,7 +546,7 @@ class Bench(unittest.TestCase):
             longest, total = (values[f"{name} of {thing}, {what}, ms"] for name, thing in
                               (("longest turn", "the loop"), ("all", "its turns")))
             self.assertLess(0, longest)
-            self.assertLess(longest, total)  # it was given back in between
+            self.assertLess(longest, total)  # it was released in between
         self.assertLess(0, values["removal of a version, with its records, ms"])
 
     def test_bench_plank_compares_staging_with_the_direct_way_on_both_links(self):

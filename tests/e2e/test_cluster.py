@@ -1,4 +1,4 @@
-"""The programs as a user runs them: a cluster comes up, models and jobs go through it, daemons die, nothing is lost."""
+"""The programs as a user runs them: a cluster starts, models and jobs pass through it, daemons die, nothing is lost."""
 import contextlib
 import json
 import os
@@ -27,7 +27,7 @@ command: [/bin/sh, -c, 'echo rank $RANK of $WORLD_SIZE; env; while [ ! -e %s ]; 
 
 
 def processes_of(state):
-    """Command lines that mention the state directory."""
+    """Command lines that contain the state directory."""
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -347,13 +347,13 @@ class Jobs(unittest.TestCase):
             self.assertEqual({j["state"] for j in c.json("list")["items"]}, {"running"})
             (c.dir / "2").touch()
             c.wait_job(two, "succeeded")
-            self.assertEqual(c.job("dup")["id"], one)  # the only one that is not over
+            self.assertEqual(c.job("dup")["id"], one)  # the only one that has not ended
             self.assertIn(f"of {one}", c.log("dup"))
             self.assertEqual(c.job(two)["state"], "succeeded")
             done = c.run("cancel", "dup")
             self.assertTrue(done.stdout.startswith(f"{one}: "), done.stdout + done.stderr)
             c.wait_job(one, "cancelled")
-            self.assertEqual(c.job("dup")["id"], two)  # all are over: the newest
+            self.assertEqual(c.job("dup")["id"], two)  # all have ended: the newest
             self.assertEqual(c.json("cancel", "dup"), {"state": "succeeded", "id": two})
 
     def test_a_job_that_has_no_room_waits_and_then_runs(self):
@@ -388,7 +388,7 @@ class Jobs(unittest.TestCase):
             self.assertEqual([line.split()[0] for line in table], ["JOB", *jobs[::-1]])
             elapsed = float(re.search(r" ([0-9.]+)s(?: |$)", table[3])[1])  # of the first job
             passed = (done["finishedMs"] - done["startedMs"]) / 1000
-            self.assertEqual(elapsed, int(passed * 10) / 10)  # tenths that are over
+            self.assertEqual(elapsed, int(passed * 10) / 10)  # completed tenths of a second
             self.assertIn("long/long", table[1])
             code, shown = on_terminal([HELIOS, "--state", c.state, "list"])
             plain = re.sub(r"\x1b\[[0-9]+m", "", shown).splitlines()
@@ -398,7 +398,7 @@ class Jobs(unittest.TestCase):
             # prefixes of ids
             self.assertEqual(c.job("toc")["id"], jobs[2])
             self.assertEqual(c.run("logs", "toc").stdout, c.run("logs", jobs[2]).stdout)
-            self.assertEqual(c.job("tick")["id"], jobs[1])  # a name is its newest job
+            self.assertEqual(c.job("tick")["id"], jobs[1])  # a name means its newest job
             said = c.refuse("describe", "tic", code=2)
             self.assertTrue(jobs[0] in said and jobs[1] in said, said)
             self.assertIn("'tock-", c.refuse("cancel", jobs[2][:-1] + "99"))
@@ -409,7 +409,7 @@ class Jobs(unittest.TestCase):
                 (SLEEPER.replace("tensor_parallel_size: 2", "tensor_paralel_size: 2"), "job.yaml:3:.*tensor_parallel_size"),
                 (SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 0"), "job.yaml:3:.*pipeline_parallel_size"),
                 (SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 200"), "slots"),
-                ("jobName: [", "job.yaml:2:1:"),  # the list ends nowhere: libyaml points behind the last line
+                ("jobName: [", "job.yaml:2:1:"),  # the list is not closed: libyaml's position is after the last line
                 (SLEEPER + "model: {name: nope}\n", "'nope'"),
                 ("jobName: x\ncommand: 'true'\n\0restarts: many\n", "NUL"),
                 (f"jobName: x\ncommand: 'true'\nworkdir: {'d' * 65530}\n", "workdir has"),

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Copies of shards as a rank and a user meet them: the node's own store, healing, other nodes' stores."""
+"""Copies of shards from the view of a rank and a user: the node's own store, healing, other nodes' stores."""
 from __future__ import annotations
 
 import ctypes
@@ -20,12 +20,12 @@ from support.store_case import StoreCase  # noqa: E402
 os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
 from helios import _abi, _loader  # noqa: E402
 
-NOTICED_S = 1.0  # a dead owner
-SLACK_S = 3.0    # of a loaded machine
+NOTICED_S = 1.0  # time to notice a dead owner
+SLACK_S = 3.0    # for a loaded machine
 
 
 def fault(path, kind, result):
-    """A cell of the fault matrix (tests/net/matrix.py)."""
+    """Claims a cell of the fault matrix (tests/net/matrix.py)."""
     print(f"\nFAULT path={path} fault={kind} result={result}", flush=True)
 
 
@@ -45,7 +45,7 @@ class Copies(StoreCase):
         return name
 
     def pool_bytes(self, name):
-        """Where the pool has it: (file, offset, size)."""
+        """Its place in the pool: (file, offset, size)."""
         extent = self.c.json("shard", "show", name)
         return pathlib.Path(self.c.info["pool"]), extent["offset"], extent["sizeBytes"]
 
@@ -62,7 +62,7 @@ class Copies(StoreCase):
         self.assertEqual(bytes(client.map(shard).buffer()), whole)
         took = time.monotonic() - start
         self.assertLess(took, NOTICED_S + SLACK_S)
-        late = self.client("node-0")  # a rank that is started again meanwhile
+        late = self.client("node-0")  # a rank that is restarted meanwhile
         self.assertEqual(bytes(late.map(shard).buffer()), whole)
         fault("shm", "kill", f"served-by-the-nodes-store ({took:.2f} s)")
 
@@ -147,7 +147,7 @@ class Copies(StoreCase):
             self.assertIn(f"L2 of node-1: bad: chunk {last} (bytes {last << 20} to {len(whole) - 1})", lines)
             self.assertEqual(sum(x.endswith(": ok, every chunk") for x in lines), len(lines) - 1)
             self.assertIn(f"L2 of node-1 (chunks {last})", shown.stderr)
-        self.c.kill("l3d")  # the nodes' copies are verified without it
+        self.c.kill("l3d")  # the nodes' copies are verified without L3
         shown = self.c.run("shard", "show", name, "--verify")
         self.assertIn(f"L2 of node-1 (chunks {last})", shown.stderr)
         self.assertIn("L2 of node-0: ok, every chunk", shown.stdout)

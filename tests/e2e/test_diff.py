@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`helios model diff`: versions at any layouts, compared by their global tensors; exit status as of diff(1)."""
+"""`helios model diff`: versions at any layouts, compared by their global tensors; exit status like that of diff(1)."""
 from __future__ import annotations
 
 import json
@@ -24,7 +24,7 @@ FC1 = "decoder.layers.0.mlp.linear_fc1.weight"  # of a stage: its rows are gate 
 
 
 def whole_numbers(directory):
-    """Its tensors anew, so that differences are exact."""
+    """Rewrites its tensors so that differences are exact."""
     path, rng = directory / "model.safetensors", torch.Generator().manual_seed(1)
     shapes = {n: t["shape"] for n, t in checkpoints.read(path)[0].items()}
     checkpoints.write(path, {n: (s, torch.randint(-8, 8, s, generator=rng).float().numpy().tobytes()) for n, s in shapes.items()})
@@ -41,7 +41,7 @@ class Diff(unittest.TestCase):
         cls.gang = SavingGang(cls, cls.c.info["controller"], "m", tp=TP, pp=PP)
 
     def save(self, change=None, **how):
-        """A version of m: the import, after change(rank, state, optim)."""
+        """Saves a version of m: the import, changed by change(rank, state, optim)."""
         saved = self.gang.save(change, **how)
         self.assertTrue(saved.visible)
         return f"m@{saved.version}"

@@ -1,6 +1,5 @@
 #!/usr/bin/python3
-"""Who reaches a cluster on one machine: its own user and root, at Unix sockets; and nobody through a port, unless one is
-asked for."""
+"""Who can reach a cluster on one machine: its own user and root, at Unix sockets. Ports are open only if requested."""
 import json
 import os
 import pathlib
@@ -29,7 +28,7 @@ def as_stranger(*command):
 
 
 def readable_program(into):
-    """A copy of the command line that a stranger may run."""
+    """A copy of the command line that another user may run."""
     program = pathlib.Path(into) / "helios"
     shutil.copy(HELIOS, program)
     program.chmod(0o755)
@@ -63,7 +62,7 @@ class Doors(unittest.TestCase):
             program = readable_program(c.dir)
             denied = as_stranger(program, "--state", c.state, "info")
             self.assertNotEqual(denied.returncode, 0)
-            # the directory does not help now: the daemons themselves must refuse
+            # directory permissions are opened: the daemons themselves must refuse
             for path in (c.dir, c.state, c.state / "run", *(c.state / "run").iterdir()):
                 path.chmod(0o777)
             for name in ("controllerd", "l3d", "node-0"):
@@ -82,7 +81,7 @@ class Doors(unittest.TestCase):
 
 
 class Secret(unittest.TestCase):
-    """Where there are ports, each protocol wants the cluster's secret."""
+    """If there are ports, each protocol demands the cluster's secret."""
 
     @classmethod
     def setUpClass(cls):
@@ -93,7 +92,7 @@ class Secret(unittest.TestCase):
         cls.wrong.chmod(0o600)
 
     def peer(self, secret, *args, stdin=""):
-        """What tests/net_peer says with this secret file ("" = none): its status."""
+        """Runs tests/net_peer with this secret file ("" = none); returns its status."""
         done = subprocess.run([BUILD / "tests" / "net_peer", *map(str, args)], input=stdin, capture_output=True, text=True,
                               timeout=60, check=False, env={**os.environ, "HELIOS_AUTH_SECRET_FILE": str(secret)})
         self.assertTrue(done.stdout, done.stderr)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A save is answered when it is held in as many failure domains as versions.durability says, and stays so."""
+"""A save is answered once its shards are in as many failure domains as versions.durability says, and they stay so."""
 from __future__ import annotations
 
 import contextlib
@@ -25,7 +25,7 @@ from helios import _abi, errors  # noqa: E402
 
 QUICK = {"HELIOS_GC_INTERVAL": "200ms", "HELIOS_NODE_LOST": "1s", "HELIOS_HEARTBEAT": "200ms", "HELIOS_NODES_LOST_AFTER": "2s",
          "HELIOS_COPY_TIMEOUT": "3s"}
-ELSEWHERE = {"HELIOS_AGENT_HOST_ID": "elsewhere"}  # of both nodes: another failure domain than the pool's
+ELSEWHERE = {"HELIOS_AGENT_HOST_ID": "elsewhere"}  # for both nodes: a failure domain other than the pool's
 BYTES = 3 << 20
 
 
@@ -41,7 +41,7 @@ class Durability(StoreCase):
         return {"HELIOS_ARCHIVE_URL": f"dir:{self.files}", "HELIOS_ARCHIVE_MODE": mode}
 
     def put(self, rank, world=1, step=7):
-        """A version with one part of this rank that is put and not committed; its client, its number, its shard."""
+        """A version with one part of this rank that was put and not committed; its client, number and shard."""
         client = self.client()
         number = client.version_open("m", "", 0, step, rank, world, _abi.LAYOUT_UNCHECKED)
         memory = ctypes.create_string_buffer(os.urandom(BYTES), BYTES)
@@ -92,7 +92,7 @@ class Durability(StoreCase):
         self.assertIn("too few failure domains", self.c.refuse("shard", "drop", shard, "--from", holder))
         self.assertIn("too few failure domains", self.c.refuse("shard", "move", shard, "--tier", "l3"))
         other = next(n for n in self.nodes if n != holder)
-        self.c.json("shard", "move", shard, "--node", other, "--tier", "l2")  # there it is as safe
+        self.c.json("shard", "move", shard, "--node", other, "--tier", "l2")  # it is equally safe there
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", other)})
         self.c.json("model", "verify", f"m@{number}")
 
@@ -160,7 +160,7 @@ class Durability(StoreCase):
         self.assertTrue(client.version_commit("m", number, 0, None))
         self.assertEqual([f.stat().st_size > BYTES for f in self.files.rglob(f"{shard}*")], [True])
         self.assertEqual(self.version(number)["lackingShards"], 0)
-        for s in self.c.json("shard", "ls")["items"]:  # of the import too
+        for s in self.c.json("shard", "ls")["items"]:  # also of the import
             self.assertTrue(list(self.files.rglob(f"{s['id']}*")), s["part"])
         self.assertIn("too few failure domains", self.c.refuse("shard", "drop", shard, "--from", "l4"))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A gang with a range of data parallel sizes: it loses a server, goes on with two of three replicas, and has three again
-when the server is back. The loss is that of the unsliced model with the same global batch, whatever the size.
+"""A gang with a range of data parallel sizes: it loses a server, goes on with two of three replicas, and has three
+again when the server is back. The loss equals that of the unsliced model with the same global batch at every size.
 """
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ import reference_loss  # noqa: E402
 torch.set_num_threads(1)
 FOREVER, SAVE, BATCH = 1000000, 4, 6
 REPLICAS = {"min": 2, "max": 3}
-# The example with five steps a second: what it makes while servers go and come is made again by the reference.
+# The example slowed down to five steps a second: the reference repeats the steps made while servers go and come.
 PACED = """import sys, time, helios, train_gpt
 report = helios.report
 helios.report = lambda *values: (report(*values), time.sleep(0.2))
@@ -37,7 +37,7 @@ sys.exit(train_gpt.main(sys.argv[1:]))
 
 
 def parent(pid: int) -> int:
-    """The shim of a rank: with it goes what would start the rank again."""
+    """The shim of a rank: killing it removes what would restart the rank."""
     return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
@@ -88,7 +88,7 @@ class Elastic(unittest.TestCase):
         return sum(q["slots"] for q in self.c.json("queue")["queues"])
 
     def lose(self, node: str, rank: dict) -> None:
-        """The server's processes, all at once: no Agent tells of the others' end."""
+        """Kills the server's processes all at once: no Agent reports the end of the others."""
         shim = parent(rank["pid"])
         self.c.kill(node)
         for pid in (shim, rank["pid"]):
@@ -106,7 +106,7 @@ class Elastic(unittest.TestCase):
         before = self.steps_with(job, 3, 1)
         wait_for("a version of its own", lambda: "HELIOS_SAVED" in self.c.log(job, 0))
         first = self.steps(self.c.log(job, 0))
-        place = self.c.job(job)["plan"]["containers"][0]["node"]  # of rank 0, where the others meet
+        place = self.c.job(job)["plan"]["containers"][0]["node"]  # the server of rank 0, where the ranks meet
         self.lose(place, before[0])
 
         second = self.steps_with(job, 2, 2)
@@ -128,7 +128,7 @@ class Elastic(unittest.TestCase):
         at = third[0]["progress"]["step"]
         wait_for("steps of all three", lambda: self.steps(self.c.log(job, 0))[-1][0] > at)
 
-        later = self.steps(self.c.log(job, 0))  # of the rank that was 1 before
+        later = self.steps(self.c.log(job, 0))  # of the rank that used to be 1
         self.assertEqual(later[0][0] % SAVE, 0, "from a version on")
         self.assertLessEqual(later[0][0], first[-1][0] + 1)
         self.assertEqual([step for step, _ in later], list(range(later[0][0], later[-1][0] + 1)),

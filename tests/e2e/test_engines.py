@@ -58,10 +58,10 @@ class Engines(unittest.TestCase):
         self.assertEqual([words[0], words[1], words[3]], ["1 of 2", "corpus", "reached"])
         self.assertIn("docker", words[2])
         wait_for("docker to be empty", lambda: not self.containers(job))
-        # It is in no registry: its id is what every attempt runs.
+        # It is in no registry: every attempt runs its id.
         self.assertEqual(end["image"], self.docker.run("image", "inspect", "--format={{.Id}}", IMAGE))
 
-        # What this executor can't honour is refused by name, before anything runs.
+        # Options that this executor can't honour are refused by name, before anything runs.
         path = c.dir / "bad.yaml"
         path.write_text(f"jobName: x\ndockerImage: {IMAGE}\nvenv: /v\ncommand: [true]\n")
         self.assertIn("bad.yaml:3:1: venv: the executor docker can't honour it", c.refuse("submit", path))
@@ -104,7 +104,7 @@ class Engines(unittest.TestCase):
         self.assertGreater(shown["ledger"]["imageMs"], 0)
         self.assertEqual(sum(v for k, v in shown["ledger"].items() if k.endswith("Ms") and k != "wallMs"), shown["ledger"]["wallMs"])
 
-        # The tag moves. A job that waits has its image before it starts; the one that restarts keeps its own.
+        # The tag moves. A waiting job has its image before it starts; the one that restarts keeps its own.
         two = registry.push("train:1", "two\n")
         registry.signal(signal.SIGSTOP)
         waits = c.submit(job_file.replace("@", "second"))
@@ -146,8 +146,8 @@ class Engines(unittest.TestCase):
         wanted = [hashlib.sha256((whole / f"release/mp_rank_{tp:02}/model_optim_rng.pt").read_bytes()).hexdigest()
                   for tp in (0, 1)]
         tell = "cd $HELIOS_LOAD; cat latest_checkpointed_iteration.txt; echo; ls release; sha256sum release/*/*.pt; echo $0 $1; exit 4"
-        # The first rank that ends with 4 has the other one stopped, which says all the same what it has: both ignore that
-        # before either goes on.
+        # The first rank that exits with 4 has the other one stopped, which still reports its own exit: both ignore the
+        # signal before either goes on.
         ignore = "trap '' TERM; mktemp /up/XXXXXX; until [ $(ls /up | wc -l) = 2 ]; do sleep 0.1; done; exec \"$@\""
         on = ["/bin/sh", "-c", ignore, "sh"]
         job = c.submit(job_file + json.dumps([*on, run, "--megatron", "-", "--naming", "te", "/bin/sh", "-c", tell, "an", "a b"]))
@@ -157,7 +157,7 @@ class Engines(unittest.TestCase):
             words = [line for line in c.log(job, tp).splitlines() if not line.startswith(("exported", "left out", "warning", "Megatron", "/up/"))]
             self.assertEqual(words, ["release", f"mp_rank_{tp:02}",
                                      f"{wanted[tp]}  release/mp_rank_{tp:02}/model_optim_rng.pt", "an a b"])
-        # Shards that can't be had keep the command from starting.
+        # Shards that can't be read keep the command from starting.
         job = c.submit(job_file + json.dumps([run, "--naming", "no", "--megatron", "-", "/bin/echo", "ran"]))
         c.wait_job(job, "failed")
         self.assertIn("the command is not started", c.log(job, 0) + c.log(job, 1))
@@ -177,7 +177,7 @@ class Engines(unittest.TestCase):
         c.kill("node-0")
         self.docker.stop(signal.SIGKILL)
         c.up()
-        # The host may have given a warning of its own before: it does not grant every limit.
+        # The host may have given another warning before: it does not grant every limit.
         away = "does not answer"
         wait_for("the warning", lambda: away in c.job(job)["containers"][0]["warning"])
         self.assertTrue(alive(pid))

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""A gang of a model with experts: each rank loads its own slices, at the job's sizes, and what all of them save is a version."""
+"""A gang of a model with experts: each rank loads its own slices at the job's sizes, and all their saves together make
+a version."""
 from __future__ import annotations
 
 import json
@@ -18,7 +19,8 @@ from support import checkpoints, tiny_mixtral  # noqa: E402
 from support.model_case import ModelCase  # noqa: E402
 from support.tiny_mixtral import EXPERTS, GROUPS, HEAD, HEADS, LAYERS, WIDTH  # noqa: E402
 
-# Every rank leaves what it has loaded, then saves it with 1 added: experts by the first rank that has them.
+# Every rank writes what it has loaded to a file, then saves it with 1 added: experts are saved by the first rank that
+# has them.
 RANK = """
     import os
     import torch
@@ -61,7 +63,7 @@ class ExpertJobs(ModelCase):
         cls.script.write_text(textwrap.dedent(RANK))
 
     def run_job(self, name, *, pp, tp, dp, ep, etp):
-        """What each rank has loaded, by its number."""
+        """What each rank has loaded, by rank number."""
         out = self.c.dir / name
         out.mkdir()
         self.c.json("model", "import", self.source, "--name", name)
@@ -84,7 +86,7 @@ class ExpertJobs(ModelCase):
         return {n: torch.load(out / f"{n}.pt") for n in range(pp * tp * dp)}
 
     def expected(self, place, sizes):
-        """The tensors of a rank by Megatron's rules, from the checkpoint alone."""
+        """A rank's tensors by Megatron's rules, computed from the checkpoint alone."""
         (pp, tp, ep, slice_), (pp_size, tp_size, ep_size, etp) = place, sizes
         numbers, layers, count, width = self.numbers, LAYERS // pp_size, EXPERTS // ep_size, WIDTH // etp
         cut, want = slice(slice_ * width, (slice_ + 1) * width), {}

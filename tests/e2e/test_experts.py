@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Models with experts and with latent attention, with real daemons: what their ranks load is what the checkpoint
-says, what a gang saves is a version of them, and a checkpoint comes out of it as it came in."""
+"""Models with experts and with latent attention, with real daemons: ranks load what the checkpoint says, what a gang
+saves is a version, and an export equals the imported checkpoint."""
 from __future__ import annotations
 
 import dataclasses
@@ -80,7 +80,7 @@ FAMILIES = {
                         "feed_forward.experts.down_proj": [E, FFN, H]} | gated("feed_forward.shared_expert", FFN))),
 }
 MTP = {"enorm.weight": [H], "hnorm.weight": [H], "eh_proj.weight": [H, 2 * H], "shared_head.norm.weight": [H]}
-# With a layer that predicts one more token: its copies of the embedding and the head are those of the published files.
+# With a layer that predicts one more token: its copies of the embedding and the head are as in the published files.
 for type_ in ("deepseek_v3", "glm4_moe"):
     config_, layer_ = FAMILIES[type_]
     FAMILIES[type_ + "+mtp"] = (config_ | {"num_nextn_predict_layers": 1}, layer_)
@@ -140,7 +140,7 @@ class Experts(ModelCase):
         name = f"m{Experts.count}"
         home, numbers = self.checkpoint(family)
         self.c.json("model", "import", home, "--name", name, *sizes(split), *more)
-        self.addCleanup(self.c.json, "model", "rm", name, "--force")  # the pool holds those of one test
+        self.addCleanup(self.c.json, "model", "rm", name, "--force")  # the pool has room for one test's models
         return name, numbers
 
     def check_exported(self, name, numbers):
@@ -159,7 +159,7 @@ class Experts(ModelCase):
                     self.check_exported(name, numbers)
 
     def check_reads_as_imported(self, family, pairs):
-        """Every rank of the second split of each pair reads the same of a model stored at the first."""
+        """Every rank of each pair's second split reads the same from a model stored at the first."""
         names = {split: self.load(family, split)[0] for split in sorted(set(itertools.chain(*pairs)))}
         with self.session() as me:
             for stored, wanted in pairs:
@@ -231,7 +231,7 @@ class Experts(ModelCase):
                            "--tp-size", 2, "--pp-size", 2, "--ep-size", 2)
         self.assertIn("--use-checkpoint-args", said["megatron"])
         self.assertFalse([text for text in said["warnings"] if "embedding" in text])
-        copy = "embedding.word_embeddings.weight"  # Megatron has it on the last stage too
+        copy = "embedding.word_embeddings.weight"  # Megatron also has it on the last stage
         with self.session() as me:
             for pp, tp, ep in itertools.product(range(2), range(2), range(2)):
                 file = out / "release" / f"mp_rank_{tp:02}_{pp:03}_{ep:03}" / "model_optim_rng.pt"
@@ -399,7 +399,7 @@ class Experts(ModelCase):
         for rank in self.gang(split, dp_size):
             with helios.Session(self.c.info["controller"], rank=dataclasses.replace(rank, job=job, model=name)) as me:
                 state, optim = me.load_state_dict(), {}
-                for n, t in state.items():  # the eight ranks have each expert twice, all else four times
+                for n, t in state.items():  # the eight ranks hold each expert twice, everything else four times
                     number, size = ((rank.dp * 2 + rank.tp) // 4, 2) if ".mlp.experts." in n else (rank.dp, dp_size)
                     start, end = (t.numel() * i // size for i in (number, number + 1))
                     optim[f"exp_avg.{n}"] = helios.Piece((t + 1).reshape(-1)[start:end], t.shape, start)

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """README.md's tour and docs/first-steps.md, followed word for word by a user with an empty home directory.
 
-A fenced block of sh is run. A block behind a line that ends with a file name in backquotes and a colon is saved as that
-file. In README.md the indented blocks of its section "Five minutes" are run. The one change: /tmp is a directory of the
-test's own."""
+A fenced block of sh is run. A block after a line that ends with a file name in backquotes and a colon is saved as that
+file. In README.md the indented blocks of its section "Five minutes" are run. The only change: /tmp is a directory of
+the test."""
 import os
 import pathlib
 import re
@@ -15,7 +15,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", ROOT / "build"))
-LIMIT_S = 300  # of a page: beside other tests its four ranks wait for each other most of the time
+LIMIT_S = 300  # per page: beside other tests its four ranks mostly wait for each other
 FENCED = re.compile(r"(?:`(?P<file>[\w.-]+)`:\n\n)?```(?P<kind>\w+)\n(?P<text>.*?)```", re.S)
 
 
@@ -46,7 +46,8 @@ class Follow(unittest.TestCase):
                         timeout=60, check=False)
 
     def follow(self, steps):
-        """Save the files, then run all commands in one shell that ends with the first failure; what they printed."""
+        """Saves the files, then runs all commands in one shell that stops at the first failure; returns their
+        output."""
         script = ""
         for name, text in steps:
             text = text.replace("/tmp/", f"{self.dir}/tmp/")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Quantized models and adapters: imported, read by every rank, and out again bit for bit."""
+"""Quantized models and adapters: imported, read by every rank, and exported bit for bit."""
 from __future__ import annotations
 
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A version leaves as a Hugging Face checkpoint: what was imported comes out bit for bit, whatever the split
-it was sliced with, and what was trained can be imported again."""
+"""Exporting a version as a Hugging Face checkpoint: what was imported comes out bit for bit, whatever the split, and
+what was trained can be imported again."""
 from __future__ import annotations
 
 import json
@@ -71,7 +71,7 @@ class Export(unittest.TestCase):
 
     @staticmethod
     def trained(name, tensor, pp):
-        """Of a tied head that of the embedding; norms are the same on all tensor ranks."""
+        """With a tied head, the embedding's; norms are the same on all tensor ranks."""
         name = name.replace("output_layer.", "embedding.word_embeddings.")
         value = random.Random(f"{name} {pp if 'layers' in name else 0}").uniform(-2, 2)
         return torch.full(tensor.shape, value, dtype=torch.bfloat16)
@@ -79,12 +79,12 @@ class Export(unittest.TestCase):
     def test_replicas_that_differ_are_refused_by_name(self):
         source, _ = self.checkpoint("qwen2")
         name = self.c.take(source, "--tp", 2, "--pp", 1)
-        for part in ("final_layernorm", "output_layer"):  # of the vocabulary tp 1 has only padding
+        for part in ("final_layernorm", "output_layer"):  # tp 1 has only padding of the vocabulary
             for pp in range(4):
                 for tp in range(2):
                     rank = self.session(name, pp, tp)
                     state = {n: t + (part in n and tp == 0) for n, t in rank.load_state_dict(version=1).items()}
-                    saved = rank.save_state_dict(state, 5, strict=False)  # else the commit is refused
+                    saved = rank.save_state_dict(state, 5, strict=False)  # otherwise the commit is refused
             self.assertTrue(saved.visible)
             text = self.c.refuse("model", "export", name, "--format", "hf", "--out", self.c.dir / "differ")
             self.assertIn({"final_layernorm": "norm.weight", "output_layer": "embed_tokens.weight"}[part], text)
@@ -110,7 +110,7 @@ class Export(unittest.TestCase):
                 a, b = (reader.load_state_dict(m, pp=pp, tp=tp) for m in (name, again))
                 self.assertEqual(a.keys(), b.keys())
                 for n in a:
-                    if "word_embeddings" in n or "output_layer" in n:  # padding is made anew
+                    if "word_embeddings" in n or "output_layer" in n:  # padding is generated again
                         rows = max(0, min(len(a[n]), VOCAB - tp * len(a[n])))
                         self.assertTrue(torch.equal(a[n][:rows], b[n][:rows]), n)
                     else:
@@ -130,7 +130,7 @@ class Export(unittest.TestCase):
         self.assertFalse(out.exists())
 
     def gang(self, name, job, optim, dp_size=1, **how):
-        """The version that 2 x 2 x dp ranks save, with the state that `optim` makes of (rank, parameters)."""
+        """The version that 2 x 2 x dp ranks save, with the state that `optim` computes from (rank, parameters)."""
         for pp, tp, dp in ((p, t, d) for p in range(2) for t in range(2) for d in range(dp_size)):
             rank = helios.Rank(job=job, model=name, pp=pp, tp=tp, dp=dp, pp_size=2, tp_size=2, dp_size=dp_size,
                                world_size=4 * dp_size, global_rank=(pp * 2 + tp) * dp_size + dp)
@@ -141,7 +141,7 @@ class Export(unittest.TestCase):
         return f"{name}@{saved.version}"
 
     def test_optimizer_state_has_the_names_and_shapes_of_the_checkpoint(self):
-        def halves(rank, state):  # of each tensor's elements, as a distributed optimizer shares them out
+        def halves(rank, state):  # halves of each tensor's elements, as a distributed optimizer divides them
             half = {n: slice(rank.dp * t.numel() // 2, (rank.dp + 1) * t.numel() // 2) for n, t in state.items()}
             return {f"exp_avg.{n}": helios.Piece(-t.reshape(-1)[half[n]], t.shape, half[n].start) for n, t in state.items()}
 
@@ -171,7 +171,7 @@ class Export(unittest.TestCase):
             return {f"exp_avg.{n}": -t + (rank.tp if n == "decoder.final_layernorm.weight" else 0) for n, t in state.items()}
 
         source, _ = self.checkpoint("qwen2")
-        saved = self.gang(self.c.take(source), "stale", differing, strict=False)  # else the commit is refused
+        saved = self.gang(self.c.take(source), "stale", differing, strict=False)  # otherwise the commit is refused
         for form in ("hf", "safetensors", "torch"):
             out = self.c.dir / f"stale-{form}"
             text = self.c.refuse("model", "export", saved, "--format", form, "--out", out, "--optimizer")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The native Adam against torch itself: bit for bit, and 16-bit numbers as torch rounds them."""
+"""The native Adam against torch: bit for bit, and 16-bit numbers rounded as torch does."""
 from __future__ import annotations
 
 import ctypes
@@ -118,7 +118,7 @@ class AdamAsTorch(unittest.TestCase):
                     self.assertEqual(LIB.hybridps_adam_run(ctypes.byref(step)), 0)
                     read = torch.isfinite(g.float())
                     self.assertTrue(torch.equal(m[read], g.float()[read]))
-                    same = read & ~torch.isnan(keep)  # elsewhere 0 * inf made p no number
+                    same = read & ~torch.isnan(keep)  # elsewhere 0 * inf made p a NaN
                     self.assertTrue(torch.equal(out[same].view(torch.int16), keep.to(dtype)[same].view(torch.int16)))
 
 

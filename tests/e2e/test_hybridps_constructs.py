@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""What users write around a managed model is what it is on plain torch, to the bit, or is refused by name:
-each row of the table in docs/hybridps.md, at three capacities. `--write` renews the table there."""
+"""What users write around a managed model does the same as on plain torch, bit for bit, or is refused by
+name: each row of the table in docs/hybridps.md, at three capacities. `--write` renews that table."""
 from __future__ import annotations
 
 import os
@@ -42,7 +42,7 @@ def run(use, make, device):
 
 
 def outcome_of(use, make, device):
-    """EQUAL, what the error said, or what differs."""
+    """EQUAL, the error's text, or the difference."""
     said = run(use, make, device)
     if isinstance(said, str):
         return said
@@ -50,8 +50,8 @@ def outcome_of(use, make, device):
 
 
 def in_child(use, make, device):
-    """A signal is a failure of one row, not the end of all; and autograd's threads must not be there
-    before a fork (torch 2)."""
+    """In a child, so that a signal fails one row instead of all; and because torch 2 has no backward after a
+    fork once autograd's threads run."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

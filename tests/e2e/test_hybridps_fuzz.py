@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Random training programs are what they are on plain torch, to the bit: tests/support/hybridps_fuzz.py.
+"""Random training programs give what they give on plain torch, bit for bit: tests/support/hybridps_fuzz.py.
 
-They take some 60 s of one processor. A failure prints its seed, why, and the shortest part of the
-program that still fails.
+They take some 60 s of CPU time. A failure prints its seed, why, and the shortest part of the program that still
+fails.
 """
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ torch = needs.torch()
 import hybridps_fuzz as fuzz  # noqa: E402
 
 PROGRAMS = 2000
-# What went wrong once, in 200,000 programs: seed (of the model), operations, and what it is. Torch refuses to go
-# backward where a state_dict's tensor, which shares the parameter's version, was written.
+# Programs out of 200,000 that failed once: seed (of the model), operations, and the cause. Torch refuses a
+# backward after a write to a state_dict's tensor, which shares the parameter's version.
 FOUND = (
     (60046681, [["keep", 4, 2], ["fail_backward", 5], ["write_kept", 3], ["fork", 19]], "same"),
     (90010520, [["keep", 25, 5], ["graph", 3, 0, [["write_kept", 8], ["grad", 6, 1], ["read", 6, 4]]]],
@@ -43,7 +43,7 @@ class Programs(unittest.TestCase):
                   f"again: tests/support/hybridps_fuzz.py --replay {seed}", file=sys.stderr)
         self.assertEqual(wrong, {})
         self.assertEqual(sum(counts.values()), PROGRAMS)
-        self.assertGreater(counts["same"], 0.8 * PROGRAMS)  # and not refused, or of no use
+        self.assertGreater(counts["same"], 0.8 * PROGRAMS)  # neither refused nor useless
 
     def test_what_went_wrong_once_is_right(self):
         torch.set_num_threads(1)
@@ -66,7 +66,7 @@ class Programs(unittest.TestCase):
         self.addCleanup(setattr, fuzz.Run, "op_write", fuzz.Run.op_write)
         fuzz.make_program = lambda seed: list(program)
         fuzz.Run.op_write = lambda run, n, how: run.param(n).data.add_(run.managed)
-        # In a child, as all: torch 2 refuses a backward after a fork of a process that has done one.
+        # In a child, like all programs: torch 2 refuses a backward after a fork of a process that has had one.
         self.assertEqual(fuzz.in_child([5], program)[5], "WRONG: differs from plain torch in operation 3 evaluate")
         self.assertEqual(fuzz.shrink(5), [["write", 0, 0]])
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""hybridps.Manager: the table of a node's memory, between two processes."""
+"""hybridps.Manager: the table of a node's memory, used by two processes."""
 from __future__ import annotations
 
 import os
@@ -25,7 +25,7 @@ class Table(unittest.TestCase):
         self.addCleanup(self.one.close)
 
     def child(self, do):
-        """What `do` says in a process of its own, which has the table open and dies with it."""
+        """What `do` returns in a process of its own, which has the table open and dies with it."""
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
@@ -63,7 +63,7 @@ class Table(unittest.TestCase):
         self.one.add(first)
         self.assertEqual(self.one.use(1), Use(32 * KIB, 8 * KIB, 24 * KIB, 8 * KIB, 1))
         with self.assertRaises(HybridPSError):
-            self.one.add(first)  # a ticket is good once
+            self.one.add(first)  # a ticket can be used once
         again = self.one.schedule(4 * KIB)
         self.assertEqual(again.device, HOST)
         self.one.cancel(again)
@@ -74,7 +74,7 @@ class Table(unittest.TestCase):
         with Manager(self.name, reap_ms=1) as other:
             end = time.monotonic() + 30
             while other.use().used > 0 and time.monotonic() < end:
-                other.add(1)  # whoever asks looks for the dead, at most every millisecond
+                other.add(1)  # each caller checks for dead processes, at most every millisecond
                 other.remove(1)
             self.assertEqual(other.use().used, 0)
             other.add(2 * KIB)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Who steps, and where, at every size of the device (docs/testing.md)."""
+"""Which optimizer steps, and where, at every size of the device (docs/testing.md)."""
 from __future__ import annotations
 
 import pathlib

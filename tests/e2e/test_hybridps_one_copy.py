@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Ranks of one host that hold parameters and gradients once: the bits of plain torch, and the memory of one copy."""
+"""Ranks of one host that hold parameters and gradients once: plain torch's bits, and the memory of one copy."""
 from __future__ import annotations
 
 import os
@@ -22,7 +22,7 @@ FILE = "hybridps-one-copy"
 
 
 def own_bytes():
-    """Of shared chunks, what this process alone has of them."""
+    """This process's share of the memory of shared chunks."""
     total, ours = 0, False
     for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-", line):
@@ -33,7 +33,7 @@ def own_bytes():
 
 
 def shared_bytes():
-    """What all ranks have together."""
+    """The memory of all ranks together."""
     for number in os.listdir("/proc/self/fd"):
         path = f"/proc/self/fd/{number}"
         if os.path.islink(path) and FILE in os.readlink(path):
@@ -46,7 +46,7 @@ def sgd(model):
 
 
 def refused(use):
-    """What each rank says of use(rank, group, model, optimizer)."""
+    """What use(rank, group, model, optimizer) returns on each rank."""
     def run(rank):
         with hybridps.Group.shm(name(), rank, WORLD) as group:
             model = make()
@@ -87,7 +87,7 @@ class OneCopy(unittest.TestCase):
             with hybridps.Group.shm(name(), rank, WORLD) as group:
                 model = make()
                 optimizer = adam(model)
-                last = next(model.parameters())  # whose gradient comes last
+                last = next(model.parameters())  # the parameter whose gradient comes last
                 last.register_hook(lambda _: seen.append(shared_bytes()) if rank == 0 else None)
                 with hybridps.manage(model, optimizer, device="emu:4MiB", group=group, chunk_bytes=CHUNK,
                                      one_copy=True):
@@ -103,7 +103,7 @@ class OneCopy(unittest.TestCase):
 
     def test_clipping_accumulation_and_no_sync(self):
         for how in (dict(clip=1.0, accumulate=2), dict(clip=1.0, accumulate=3, no_sync=True),
-                    dict(clip=0.05, accumulate=2, halve=True)):  # pages of its own, which are renewed
+                    dict(clip=0.05, accumulate=2, halve=True)):  # pages of its own, which are replaced
             with self.subTest(**how):
                 def run(rank, how=how):
                     with hybridps.Group.shm(name(), rank, WORLD) as group:

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Parameters that are used where hybridps does not expect it give what plain torch gives, bit for bit,
-or an exception that names them. The device holds hardly more than one layer."""
+"""Parameters that are used where hybridps does not expect it give what plain torch gives, bit for bit, or an
+exception that names them. The device has room for barely more than one layer."""
 from __future__ import annotations
 
 import ctypes
@@ -47,7 +47,7 @@ def bits(value):
 
 
 class Pair(nn.Module):
-    """Two stacks; the second one is no function of what is trained through the first."""
+    """Two stacks; the second one does not depend on what is trained through the first."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +64,7 @@ class Uses(unittest.TestCase):
         torch.set_num_threads(1)
 
     def same(self, make, loss_of=lambda model, x, y: F.mse_loss(model(x), y), steps=4, ways=WAYS):
-        """Losses and parameters, and what was left in `model.seen`, are those of plain torch."""
+        """Losses, parameters and what was left in `model.seen` equal plain torch's."""
         def run(way):
             torch.manual_seed(1)
             model = make()
@@ -234,7 +234,7 @@ class Read(Uses):
 
 
 class Write(Uses):
-    """A moving average of one stack in another, as MoCo, BYOL and mean teachers do it in forward."""
+    """A moving average of one stack in another, as in the forward of MoCo, BYOL and mean teachers."""
 
     def test_by_assigning_data(self):
         class Model(Pair):
@@ -307,7 +307,7 @@ class Lost(Uses):
         x, y = data(1)[0]
         client = hybridps.manage(model, None, **TIGHT)
         F.mse_loss(model(x), y).backward()
-        # By a way that no user has: a gradient that one has read stays as long as it is shown.
+        # Not reachable for users: a gradient that was read stays as long as it is referenced.
         kept = torch.Tensor.grad.__get__(model[2].weight)  # fills whole chunks of its own
         for p in model.parameters():
             p.grad = None
@@ -322,7 +322,7 @@ class Lost(Uses):
 
 
 class Others(unittest.TestCase):
-    """What is no fault of managed memory ends the process as before."""
+    """A failure that is not managed memory's ends the process as before."""
 
     def python(self, code):
         return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True,

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""HybridPS in a job: ranks find the node's table and L3 by their environment, their chunks are among the node's tiers,
-what the host has no room for lies in L3, and a rank that is killed leaves nothing anywhere."""
+"""HybridPS in a job: ranks find the node's table and L3 through their environment, their chunks appear among the node's
+tiers, what does not fit in the host's memory is spilled to L3, and a killed rank leaves nothing behind."""
 import copy
 import ctypes
 import os
@@ -53,7 +53,7 @@ class Platform(unittest.TestCase):
         return {(n["node"], t["name"]): t for n in self.c.json("store")["items"] for t in n["tiers"]}
 
     def start(self):
-        """A running rank: its pid, and what it has spilled."""
+        """A running rank: its pid, and the bytes it has spilled."""
         job = self.c.submit("jobName: chunks\nrestarts: 0\n"
                             "parallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}\n"
                             f"command: [/usr/bin/python3, {self.c.dir}/rank.py]\n")
@@ -77,7 +77,7 @@ class Platform(unittest.TestCase):
         lying = tiers["", "pool"]["usedBytes"] - empty["", "pool"]["usedBytes"]
         self.assertGreaterEqual(lying, spilled)
         self.assertLess(lying, spilled + 10 * (128 << 10))
-        self.assertEqual(tiers["", "pool"]["shards"], empty["", "pool"]["shards"])  # nobody finds them
+        self.assertEqual(tiers["", "pool"]["shards"], empty["", "pool"]["shards"])  # readers do not find them
 
         self.assertRegex(self.c.run("store").stdout, rf"pid {pid} +- +3\.0 MiB")
         wait_for("the heartbeat", lambda: "2.0 MiB+3.0 MiB" in self.c.run("nodes").stdout)
@@ -149,7 +149,7 @@ else:
 
 @unittest.skipIf(torch is None, "python3-torch is not installed")
 class Training(unittest.TestCase):
-    """A model whose data the host has no room for, beside a real L3."""
+    """A model that does not fit in the host's memory, beside a real L3."""
 
     @classmethod
     def setUpClass(cls):
@@ -171,7 +171,7 @@ class Training(unittest.TestCase):
         generator = torch.Generator().manual_seed(1)
         moments = session.load_state_dict(kind="optim")
         for name, value in session.load_state_dict(copy=True).items():
-            # the imported version is noise in every bit
+            # the imported version is random in every bit
             net.grow(name, value if moments else torch.randn(value.shape, generator=generator) * 0.1)
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
         hybridps.restore_optimizer(optimizer, net, moments)
@@ -189,7 +189,7 @@ class Training(unittest.TestCase):
         return losses
 
     def manage(self, net, optimizer, limited=True):
-        """Parameters and gradients fit the host, and an eighth of the rest."""
+        """The host has room for parameters and gradients, and an eighth of the rest."""
         data = sum(p.numel() * 4 for p in net.parameters())
         limit = (2 * data + data // 4) * limited
         client = hybridps.manage(net, optimizer, device=f"emu:{data}", whole=(Stage,), chunk_bytes=256 << 10,
@@ -201,7 +201,7 @@ class Training(unittest.TestCase):
         return next(t["usedBytes"] for n in self.c.json("store")["items"] for t in n["tiers"] if t["name"] == "pool")
 
     def read_in_child(self, optimizer):
-        """In a fork of the process that trains."""
+        """Runs in a fork of the training process."""
         read, refused = 0, []
         for state in optimizer.state.values():
             try:
@@ -236,7 +236,7 @@ class Training(unittest.TestCase):
         wait_for("the pool to be as before", lambda: self.pool_used() == before)
 
     def test_a_limit_that_only_the_node_sets_gives_the_same_bits(self):
-        """As helios-agent --chunk-memory does: Adam's state gives way, and is spilled."""
+        """As with helios-agent --chunk-memory: Adam's state yields and is spilled."""
         net, optimizer = self.make()
         expected = self.train(*self.make(), 0, 4)
         data = sum(p.numel() * 4 for p in net.parameters())
@@ -272,7 +272,7 @@ class Training(unittest.TestCase):
             total = sum(p.numel() * 12 for p in net.parameters())
             self.assertGreaterEqual(self.saved.bytes, total)
             print(f"saved {self.saved.bytes} bytes, resident memory grew by {grown} at the most", file=sys.stderr)
-            if not limited:  # else what comes back is mapped twice: in the pool, and here
+            if not limited:  # otherwise what comes back is mapped twice: in the pool, and here
                 self.assertLess(grown, total // 5)  # the largest part is a ninth
             value = {k: v.clone() for k, v in net.state_dict().items()}
             state = copy.deepcopy(optimizer.state_dict()["state"])
@@ -298,7 +298,7 @@ def status(key):
 
 
 def peak_growth(call):
-    """Bytes by which resident memory was higher than before at its highest."""
+    """How far resident memory peaked above its level before, in bytes."""
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is measured from here
     before = status("VmRSS")
     call()

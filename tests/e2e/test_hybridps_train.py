@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A model that does not fit its device learns what plain torch learns: the same bits."""
+"""A model that does not fit its device learns the same bits as with plain torch."""
 from __future__ import annotations
 
 import pathlib
@@ -21,7 +21,7 @@ class SameAsPlainTorch(unittest.TestCase):
     def test_native_adam_on_the_device_at_low_tide(self):
         case = Case(self, native=True, where="device", clip=1.0)
         room = int(case.bytes * 0.5) & -4096
-        high = room - case.minimum()  # in forward and backward others have all but the minimum
+        high = room - case.minimum()  # in forward and backward, other programs take all but the minimum
         case.run(room, reserved_bytes=lambda client: high if client.state.inside else 0)
 
     def test_gradients_that_are_zeroed_and_not_dropped(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What users do with a managed model beside training it, and what they do wrong."""
+"""What users do with a managed model besides training it, and their mistakes."""
 from __future__ import annotations
 
 import copy
@@ -84,7 +84,7 @@ class WhatUsersDoBesides(unittest.TestCase):
                                  for _ in range(2))
 
         def middle(layers, x):
-            """The first layer's own output is not used, the second takes its place on the device."""
+            """The first layer's output is not used; the second layer replaces it on the device."""
             taken = []
             handle = layers[0].linear1.register_forward_hook(lambda _, __, out: taken.append(out))
             layers[0](x)
@@ -184,7 +184,7 @@ class WhatUsersDoBesides(unittest.TestCase):
 
 
 class DataOfParameters(unittest.TestCase):
-    """Written through p.data, which torch does not count."""
+    """Writes through p.data, which torch does not count."""
 
     def setUp(self):
         torch.set_num_threads(1)
@@ -270,7 +270,7 @@ class DataOfParameters(unittest.TestCase):
                     slot = client.state.by_param[id(model.head.weight)]
                     with torch.no_grad():
                         model.head.weight[0].fill_(3)
-                        model.norm.weight.data.add_(0)  # seen, and nothing of the masters is lost
+                        model.norm.weight.data.add_(0)  # noticed, and the masters lose nothing
                     optimizer.zero_grad()
                     self.model = model
                     model(self.x, targets=self.y)["loss"].backward()
@@ -284,7 +284,7 @@ class DataOfParameters(unittest.TestCase):
 
 
 class Mixed(nn.Module):
-    """16-bit parameters, float32 arithmetic: what this torch can do on a CPU in float16 too."""
+    """16-bit parameters with float32 arithmetic: what this torch can do on a CPU in float16 as well."""
 
     def __init__(self, dtype):
         super().__init__()
@@ -312,7 +312,7 @@ def masters_of(model):
 
 
 def loop_with_masters(model, steps, scale=1.0, clip=None, kind=torch.optim.Adam):
-    """Mixed precision by hand: what hybridps has to equal. Losses, and the scales."""
+    """Mixed precision by hand, as the result that hybridps has to equal. Losses, and the scales."""
     masters = masters_of(model)
     optimizer = kind(masters, lr=1e-2, weight_decay=0.01)
     losses, scales, generator = [], [], torch.Generator().manual_seed(2)
@@ -363,7 +363,7 @@ def loop(model, optimizer, steps, scaler=None, clip=None):
 
 
 class GradientsOnTheDevice(unittest.TestCase):
-    """After backward, with steps on the device: they come when somebody reads them."""
+    """After backward, with steps on the device: gradients are fetched when read."""
 
     def setUp(self):
         torch.set_num_threads(1)
@@ -492,7 +492,7 @@ class SixteenBits(unittest.TestCase):
             plain(x).square().mean().backward()
             for mine, theirs in zip(model.parameters(), plain.parameters()):
                 self.assertTrue(torch.equal(mine.grad, theirs.grad))
-                self.assertTrue(mine.isnan().all())  # and nobody takes it for values
+                self.assertTrue(mine.isnan().all())  # and they are not taken for values
             norms = [float(nn.utils.clip_grad_norm_(m.parameters(), 0.1)) for m in (model, plain)]
             self.assertEqual(*norms)
             for name, value in model.state_dict().items():
@@ -546,7 +546,7 @@ class BadInput(unittest.TestCase):
                                     rf"memory at once; .* Use at least emu:{minimum // 1024}KiB"):
             hybridps.manage(self.model, self.optimizer, **small)
         self.assertNotIn("forward", self.model.__dict__)
-        client = hybridps.Client(**small)  # which is asked for nothing in advance
+        client = hybridps.Client(**small)  # for which nothing is requested in advance
         self.addCleanup(client.close)
         client.register_module(self.model)
         client.register_optim(self.optimizer)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Code of users who know nothing of managed memory does what it does on plain torch, bit for bit, with
-less device memory than the model has parameters, or is refused by name."""
+"""Code of users who know nothing of managed memory does the same as on plain torch, bit for bit, with less device
+memory than the model's parameters take, or is refused by name."""
 from __future__ import annotations
 
 import copy
@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from hybridps_model import hybridps  # noqa: E402
 
 WIDTH = 32
-# One chunk a page: hardly more fits than one layer and its gradients.
+# One chunk a page: barely more fits than one layer and its gradients.
 TIGHT = {"device": "emu:56KiB", "chunk_bytes": 4096}
 WAYS = (TIGHT, {**TIGHT, "mode": "move"}, {**TIGHT, "optimizer_device": "device", "device": "emu:96KiB"})
 
@@ -44,7 +44,7 @@ def layers(seed=1):
 
 
 def bits(value):
-    """Tensors as a hash of their bytes, whose difference is short to print, in lists of any depth."""
+    """Replaces tensors by a hash of their bytes, whose difference is short to print, in lists of any depth."""
     if isinstance(value, torch.Tensor):
         flat = value.detach().reshape(-1).view(torch.uint8).numpy()
         return value.dtype, tuple(value.shape), hashlib.blake2b(flat, digest_size=16).hexdigest()
@@ -67,7 +67,7 @@ class Code(unittest.TestCase):
         torch.set_num_threads(1)
 
     def same(self, use, make=layers, optimizer=torch.optim.Adam, ways=WAYS):
-        """`use(model, optimizer)` gives the same list, and leaves the same parameters."""
+        """`use(model, optimizer)` returns the same list and leaves the same parameters."""
         def run(way):
             model = make()
             chosen = optimizer(model.parameters())
@@ -118,7 +118,7 @@ class Gradients(Code):
             for x, y in data(4):
                 loss = F.mse_loss(model(x), y)
                 seen += [None if p.grad is None else p.grad.clone() for p in model.parameters()]
-                loss.backward()  # adds to those of the last batch
+                loss.backward()  # adds to the last batch's gradients
                 optimizer.step()
             return seen
         self.same(use)
@@ -411,7 +411,7 @@ class Parts(Code):
         optimizer = torch.optim.Adam(model.parameters())
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
         with hybridps.manage(model, optimizer, **TIGHT), warnings.catch_warnings():
-            warnings.simplefilter("error")  # it would say that no step has been called
+            warnings.simplefilter("error")  # it would warn that step was not called
             several(model, optimizer)
             scheduler.step()
 
@@ -457,7 +457,7 @@ class Parts(Code):
 
 @unittest.skipUnless(hasattr(torch, "compile"), "torch 1.13 has none of these")
 class Torch2(Code):
-    """On parameters of a later torch, and what it lets users do besides."""
+    """Parameters of a newer torch, and what it additionally allows."""
 
     @staticmethod
     def compiled(what):
@@ -485,13 +485,13 @@ class Torch2(Code):
                 norm = sum(p.grad.square().sum() for p in model.parameters())
                 optimizer.step()
                 return loss.detach(), norm, model[0].weight.sum()
-            # torch compiles its own Adam's step into one that rounds otherwise.
+            # torch compiles its own Adam's step into one that rounds differently.
             chosen = self.compiled(step) if "_hybridps_unit" in model.__dict__ else step
             return [chosen(x, y) for x, y in data(4)]
         self.same(use)
 
     def test_fused_steps_are_seen(self):
-        """torch counts no writes of theirs."""
+        """torch does not count their writes."""
         try:
             torch.optim.SGD(layers().parameters(), lr=1e-2, fused=True)
         except (RuntimeError, TypeError) as error:
@@ -549,7 +549,7 @@ class Torch2(Code):
                 for wrapped in (replicate(layers()), FullyShardedDataParallel(layers(), device_id=torch.device("cpu"))):
                     with self.assertRaisesRegex(hybridps.HybridPSError, "group=hybridps.Group.torch"):
                         hybridps.manage(wrapped, **TIGHT)
-                for part in (lambda m: m, lambda m: m[0], lambda m: m[0][0]):  # when it is managed already
+                for part in (lambda m: m, lambda m: m[0], lambda m: m[0][0]):  # if it is managed already
                     model = nn.Sequential(nn.Sequential(layers(), nn.ReLU()), nn.ReLU())
                     with hybridps.manage(model, **TIGHT):
                         replicate(part(model))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Ranks that train one model together: the bits of plain torch that sums gradients in rank order."""
+"""Ranks that train one model together: the bits of a plain torch that sums gradients in rank order."""
 from __future__ import annotations
 
 import os
@@ -21,7 +21,7 @@ from hybridps_world import WORLD, compare, managed, name, plain  # noqa: E402
 from ports import free_port  # noqa: E402
 from ranks import alone, ranks  # noqa: E402
 
-# Pairs of processes that end as any Python does: one of each pair in the middle, with its group open.
+# Pairs of processes that end as any Python does; one of each pair ends midway, with its group open.
 ENDS_FIRST = """
 import os, sys
 import torch, torch.distributed as dist
@@ -141,12 +141,12 @@ class World(unittest.TestCase):
                         model(x, targets=y)["loss"].backward()
                     assert refused(step)
                     p = model.head.weight
-                    p.grad = p.grad * 0.5  # a tensor of one's own in its place
+                    p.grad = p.grad * 0.5  # replaces it by a tensor of the user's
                     for q in model.parameters():
                         q.grad = p.grad if q is p else None
                     assert refused(step)
                     p.grad = None
-                    p.grad = torch.ones_like(p)  # alike on all ranks, and nobody's sum
+                    p.grad = torch.ones_like(p)  # the same on all ranks, and not a sum
                     step.step()
                 return out
         compare(self, run, plain(**how))

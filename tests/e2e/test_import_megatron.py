@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""`helios model import` of Megatron checkpoints: what comes out as a Hugging Face checkpoint is the original, the iteration is
-the one that was asked for, and what did not come along is said."""
+"""`helios model import` of Megatron checkpoints: an export as a Hugging Face checkpoint equals the original, the
+iteration is the requested one, and what was left out is reported."""
 from __future__ import annotations
 
 import json
@@ -27,13 +27,13 @@ SAID = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads",
         "rope_theta", "tie_word_embeddings", "num_experts_per_tok", "norm_topk_prob", "n_group", "topk_group", "routed_scaling_factor",
         "scoring_func", "rope_scaling", "moe_intermediate_size", "num_nextn_predict_layers", "partial_rotary_factor",
         "first_k_dense_replace", "mlp_only_layers", "q_lora_rank", "kv_lora_rank", "n_shared_experts")
-# Of each element of a parameter, by megatron_checkpoints.py: so it is the same at every layout.
+# State as a function of each element of a parameter, as in megatron_checkpoints.py: the same at every layout.
 STATE = {"exp_avg": lambda t: t.float() * 3 + 1, "exp_avg_sq": lambda t: t.float() ** 2 + 2, "param": lambda t: t.float() * 1.0001}
 EXPERTS = {"mixtral": "te", "qwen2_moe": "local", "qwen3_moe": "te", "deepseek_v3_mtp": "te", "glm4_moe": "local"}
 
 
 def plain(tensors):
-    """GPT-2's tensors are called with or without a prefix; an export has it."""
+    """GPT-2's tensors are named with or without a prefix; an export has it."""
     return {name.removeprefix("transformer."): data for name, data in tensors.items()}
 
 
@@ -55,7 +55,7 @@ class ImportMegatron(unittest.TestCase):
             self.say_what_was_taken(c)
 
     def test_an_export_with_its_args_is_a_checkpoint_again(self):
-        """Of the args alone comes the same model: nothing else in the directory says which one it is."""
+        """The args alone give the same model: nothing else in the directory says which one it is."""
         with cluster() as c:
             script = ROOT / "tests" / "support" / "megatron_checkpoints.py"
             subprocess.run(needs.command(script, c.dir / "m", *EXPERTS), check=True)
@@ -116,7 +116,7 @@ class ImportMegatron(unittest.TestCase):
         self.assertNotIn("refused", c.run("model", "ls").stdout)
 
     def config(self, directory):
-        """What both say in the same words: a family of experts leaves the size of a dense layer, where it has none, open."""
+        """What both errors say: a family with experts leaves the size of a dense layer open if it has none."""
         config = json.loads((directory / "config.json").read_text())
         config.get("rope_scaling", {}).pop("rope_type", None)
         return {key: config[key] for key in SAID if key in config}

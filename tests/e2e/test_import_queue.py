@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""More imports than the L3 daemon runs at a time: the others wait in the order in which they came, say for what, can be
-cancelled, and give up at their deadline."""
+"""More imports than the L3 daemon runs at a time: the others wait in order of arrival, report what they wait for, can
+be cancelled, and give up at their deadline."""
 from __future__ import annotations
 
 import contextlib
@@ -39,7 +39,7 @@ class Queue(unittest.TestCase):
 
     @contextlib.contextmanager
     def slowed(self):
-        """Each read of the L3 daemon takes a while."""
+        """Makes each read of the L3 daemon slow."""
         self.reads.write_text("200")
         try:
             yield
@@ -85,7 +85,7 @@ class Queue(unittest.TestCase):
         self.assertEqual(re.findall(r"import leaves the queue name=(\S+)", log), ["m4", "m5"])
 
     def strike_twice(self, program):
-        """A second Ctrl-C once the first was taken, while nothing answers."""
+        """A second Ctrl-C after the first was handled, while no daemon answers."""
         status = pathlib.Path(f"/proc/{program.pid}/status")
         os.kill(self.c.pid("controllerd"), signal.SIGSTOP)
         self.addCleanup(os.kill, self.c.pid("controllerd"), signal.SIGCONT)

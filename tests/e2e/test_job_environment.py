@@ -1,4 +1,4 @@
-"""What the ranks of a job are started with: variables of the job file and of the submitter, a Python of the user's choice."""
+"""The environment of a job's ranks: variables of the job file and of the submitter, a Python of the user's choice."""
 import json
 import pathlib
 import subprocess
@@ -11,7 +11,7 @@ from support.cluster import HELIOS, cluster  # noqa: E402
 
 class JobEnvironment(unittest.TestCase):
     def submit(self, c, text, *args, **env):
-        """As from a shell with these variables, in the cluster's directory; the job's id."""
+        """Submits as from a shell with these variables, in the cluster's directory; returns the job's id."""
         (c.dir / "job.yaml").write_text(text)
         done = subprocess.run([HELIOS, "--state", c.state, "submit", "job.yaml", *args], cwd=c.dir, env={**c.env, **env},
                               capture_output=True, text=True, timeout=60, check=False)
@@ -61,7 +61,7 @@ class JobEnvironment(unittest.TestCase):
             subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", c.dir / "own"], check=True, timeout=60)
             show = "command: [python, -c, 'import sys; print(sys.prefix)']\n"
             for key, value in (("venv", "own"), ("python", "own/bin/python")):
-                job = self.submit(c, f"jobName: p\n{show}{key}: {value}\n")  # relative: from where it is submitted
+                job = self.submit(c, f"jobName: p\n{show}{key}: {value}\n")  # relative to where it is submitted
                 c.wait_job(job, "succeeded")
                 self.assertEqual(c.log(job), f"{c.dir}/own\n")
                 self.assertIn(f"{c.dir}/{value}", c.run("describe", job).stdout)

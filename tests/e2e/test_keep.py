@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What reads leave in the L2 of their node: fetched once for all ranks of it, and gone before anything else has to go."""
+"""What reads leave in their node's L2: fetched once for all of its ranks, and evicted before anything else."""
 from __future__ import annotations
 
 import ctypes
@@ -33,7 +33,7 @@ class DeviceView(_loader.Sized):
 
 class Keep(StoreCase):
     def start_apart(self, **options):
-        """Ranks of these nodes don't find the pool on their host: its socket is taken away once the daemons run."""
+        """Ranks of these nodes don't find the pool on their host: its socket is removed once the daemons run."""
         self.start(**options)
         os.unlink(self.c.info["socket"])
 
@@ -41,7 +41,7 @@ class Keep(StoreCase):
         return sum(float(x) for x in re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", self.c.run("metrics", node).stdout, re.M))
 
     def fetched(self, node="node-0"):
-        """Copies that the Agent has made, whatever way they came."""
+        """Copies that the Agent has made, over any path."""
         lines = re.findall(r'^helios_path_total\{op="read",[^}]*\} (\d+)$', self.c.run("metrics", node).stdout, re.M)
         return sum(map(int, lines))
 
@@ -49,7 +49,7 @@ class Keep(StoreCase):
         return self.metric("helios_l2_kept_shards", node)
 
     def tiers(self, node="node-0"):
-        """What `helios store` says of the node's."""
+        """The node's row of `helios store`."""
         return next(x for x in self.c.json("store")["items"] if x["node"] == node)["tiers"]
 
     def l2(self, node="node-0"):
@@ -68,7 +68,7 @@ class Keep(StoreCase):
         self.start_apart()
         ranks = [self.client("node-0") for _ in range(4)]
         shard = self.shards(ranks[0])[0]
-        whole = self.read(self.client(), shard)  # of no node: over the network, and it leaves nothing
+        whole = self.read(self.client(), shard)  # of no node: over the network, and nothing is kept
         self.assertEqual(self.kept(), 0)
         got = [None] * len(ranks)
 
@@ -90,12 +90,12 @@ class Keep(StoreCase):
         name = f"{shard.id[0]:016x}{shard.id[1]:016x}"
         wait_for("the Controller to hear that the node keeps something",
                  lambda: [(x["tier"], x["node"], x["kept"], x["sizeBytes"]) for x in self.c.json("shard", "show", name)["copies"]]
-                 == [("L3", "", False, shard.size), ("L2", "node-0", True, shard.size)])  # the second is none to count on
+                 == [("L3", "", False, shard.size), ("L2", "node-0", True, shard.size)])  # the second one cannot be counted on
         self.assertRegex(self.c.run("shard", "show", name).stdout, r"L2 +node-0 .*kept after a read")
         self.c.kill("l3d")
         late = self.client("node-0")
         self.assertEqual(self.read(late, shard), whole)
-        late.close()  # tells what it has read
+        late.close()  # reports its reads
         wait_for("the Agent to be told of it", lambda: self.metric("helios_l2_kept_hits_total") >= 1)
         wait_for("the Controller to be told of the tier",
                  lambda: 'helios_rank_reads_total{tier="L2"} ' in self.c.run("metrics", "controller").stdout
@@ -113,7 +113,7 @@ class Keep(StoreCase):
             begun = time.monotonic()
             reader = threading.Thread(target=lambda c=client, s=shard, g=got: g.append(self.read(c, s)))
             reader.start()
-            time.sleep(0.3)  # by then it waits for the Agent, which waits for L3; in any other order it has to succeed, too
+            time.sleep(0.3)  # by then it waits for the Agent, which waits for L3; it has to succeed in any other order, too
             os.kill(agent, number)
             os.kill(l3d, signal.SIGCONT)
             reader.join(DEADLINE_S)
@@ -153,12 +153,12 @@ class Keep(StoreCase):
         kept = [self.read(client, s) for s in shards[:5]]
         self.assertEqual(self.kept(), 5)
         del kept
-        for shard in shards[3:]:  # two are there already; for the others all that is kept has to go
+        for shard in shards[3:]:  # two are there already; all kept copies have to make room for the others
             self.c.json("shard", "copy", f"{shard.id[0]:016x}{shard.id[1]:016x}", "--to", "node-0")
         l2 = self.l2()
         self.assertEqual(l2["shards"], 5)
         self.assertEqual(l2["keptShards"], 0)
-        # full of placed ones: nothing of them goes for a reader, which reads all the same
+        # full of placed copies: none is evicted for a reader, whose read succeeds anyway
         self.assertEqual(len(self.read(client, shards[0])), shards[0].size)
         self.assertEqual(client.stats()["path"], "tcp")
         self.assertEqual((self.l2()["shards"], self.l2()["keptShards"]), (5, 0))
@@ -221,7 +221,7 @@ class Keep(StoreCase):
         whole = self.read(client, shard)
         transfers = self.fetched()
         lib, views = client._lib, [DeviceView(), DeviceView()]
-        for view in views:  # into the device once; by then it is in the L2
+        for view in views:  # into the device once; it is in the L2 by then
             ask = [client._use(), _abi._Id(*shard.id), ctypes.byref(view)]
             self.assertEqual(lib.helios_map_device(*ask), 0, lib.helios_last_error())
             self.assertEqual(ctypes.string_at(view.host, view.bytes), whole)
@@ -255,7 +255,7 @@ class Keep(StoreCase):
             got = ctypes.string_at(view.host, view.bytes)
             self.assertEqual(client._lib.helios_unmap_device(client._use(), ctypes.byref(view)), 0)
             return got
-        for shard, bytes_ in zip(shards, wanted):  # one of them has room in the device, and five in the L2
+        for shard, bytes_ in zip(shards, wanted):  # the device has room for one of them, the L2 for five
             self.assertEqual(mapped(shard), bytes_)
         self.assertGreaterEqual(self.metric("helios_l1_kept_down_total"), 4)
         l1 = next(t for t in self.tiers() if t["tier"] == "L1")

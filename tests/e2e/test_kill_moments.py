@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The L3 daemon, the Controller and the process that asks are killed at many moments of a save with pieces, an import,
-the cut of a model with experts and its export: what is visible afterwards is right, nothing else is left, and the next
+"""The L3 daemon, the Controller and the calling process are killed at many moments of a save with pieces, an import,
+the cut of a model with experts and its export. Afterwards what is visible is right, nothing else is left, and the next
 call works. HELIOS_KILLS=N: N kills of each at random moments (docs/testing.md)."""
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ print(rank.save_state_dict(state, 1, optim=optim).visible)
 
 
 def moments():
-    """Shares of the time that a call takes without a kill: when most of its bytes are on their way."""
+    """Fractions of the time that a call takes without a kill, chosen while most of its bytes are in flight."""
     rng = random.Random(1)
     return [rng.uniform(0, 1.1) for _ in range(KILLS)] or [0.6]
 
@@ -55,7 +55,7 @@ class KillMoments(kill_case.KillCase):
         cls.turn = 0
 
     def strike(self, start, took, share, who):
-        """start() and kill `who` at that share of the time; the results of the processes."""
+        """start(), then kill `who` at that fraction of the time; returns the results of the processes."""
         processes = start()
         time.sleep(took * share)
         if who == "caller":
@@ -66,7 +66,7 @@ class KillMoments(kill_case.KillCase):
         return self.finish(processes)
 
     def each(self, start, check, reset):
-        """Strike at every moment and every process; check(results) after each, then reset()."""
+        """Kill every process at every moment; check(results) after each, then reset()."""
         began = time.monotonic()
         results = self.finish(start())
         took = time.monotonic() - began
@@ -81,7 +81,7 @@ class KillMoments(kill_case.KillCase):
                     reset()
                     self.check_nothing_left()
 
-    # ---- what holds whatever died ----
+    # ---- invariants, whichever process died ----
 
     def models(self):
         return {m["name"]: {v["version"]: v for v in self.c.json("model", "show", m["name"])["versions"]}
@@ -100,7 +100,7 @@ class KillMoments(kill_case.KillCase):
                 found = self.c.json("model", "verify", f"{name}@{version}")
                 self.assertTrue(found["ok"] and found["proved"], found)
 
-    # ---- what is struck ----
+    # ---- operations that are hit ----
 
     def test_a_save_with_pieces(self):
         self.c.json("model", "import", self.dense, "--name", "saved")
@@ -186,7 +186,7 @@ class KillMoments(kill_case.KillCase):
         def check(results):
             if results[0][0] == 0:
                 self.assertEqual(whole(), source)
-            for file in out.glob("*.safetensors"):  # a file that has its name is whole
+            for file in out.glob("*.safetensors"):  # a file under its final name is whole
                 for name, data in checkpoints.read(file)[1].items():
                     self.assertEqual(data, source[name])
             for file in out.glob("*.json"):

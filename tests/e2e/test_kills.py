@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Who dies in the middle of a cut (the L3 daemon, the Controller, the reader) or of a save that makes a model
-leaves no wrong bytes and nothing in the pool, and the next call works. A damaged shard of a cut is made anew in
-the read that meets it."""
+"""A process that dies in the middle of a cut (the L3 daemon, the Controller, the reader) or of a save that makes a
+model leaves no wrong bytes and nothing in the pool, and the next call works. A damaged shard of a cut is derived again
+by the read that meets it."""
 from __future__ import annotations
 
 import contextlib
@@ -29,7 +29,7 @@ from support.terminal import on_terminal  # noqa: E402
 import helios  # noqa: E402
 from helios import _abi  # noqa: E402
 
-STRIKES = 20  # cuts that may end before the daemon stands still
+STRIKES = 20  # cuts that may end before the daemon is stopped
 SAVER = """
 import os, signal, sys, torch, helios
 class Deadly:  # a value whose reader dies when its bytes are asked for
@@ -50,7 +50,7 @@ class Kills(kill_case.KillCase):
 
 
 class Saves(Kills):
-    GRACE = "2s"  # a save may take so long between its begin and its commit: the last one must not be dropped
+    GRACE = "2s"  # a save may take this long between begin and commit: the last one must not be dropped
 
     def test_who_dies_while_it_saves_a_new_model_leaves_none(self):
         [(code, _, said)] = self.finish([self.python(SAVER, self.c.info["controller"])])
@@ -82,7 +82,7 @@ class Cuts(Kills):
                            "--out", self.c.dir / "pulled")
 
     def in_the_middle(self):
-        """A reader whose cut has begun and has shards that are being written, while the L3 daemon stands still."""
+        """A reader whose cut has begun and has shards being written, while the L3 daemon is stopped."""
         l3 = self.c.pid("l3d")
         for _ in range(STRIKES):
             before = set(self.states())
@@ -90,7 +90,7 @@ class Cuts(Kills):
             self.addCleanup(reader.stdout.close)
             self.addCleanup(reader.stderr.close)
             self.addCleanup(reader.wait, 60)
-            deadline = time.monotonic() + PATIENCE_S  # a cut takes a tenth of a second: look without a pause
+            deadline = time.monotonic() + PATIENCE_S  # a cut takes a tenth of a second: poll without a pause
             while not set(self.states()) - before and reader.poll() is None:
                 self.assertLess(time.monotonic(), deadline, "the cut did not begin")
             os.kill(l3, signal.SIGSTOP)
@@ -104,7 +104,7 @@ class Cuts(Kills):
 
     @contextlib.contextmanager
     def slowed(self):
-        """The L3 daemon stands still most of the time."""
+        """Keeps the L3 daemon stopped most of the time."""
         pid, over = self.c.pid("l3d"), threading.Event()
 
         def hinder():
@@ -124,7 +124,7 @@ class Cuts(Kills):
     def test_a_layout_made_ahead_of_time_draws_how_far_it_is(self):
         command = [HELIOS, "--state", self.c.state, "model", "reshard", "model", "--tp-size", 4]
         self.addCleanup(self.forget_cuts)
-        for _ in range(STRIKES):  # until one takes longer than an answer of the Controller
+        for _ in range(STRIKES):  # until one takes longer than the Controller's answer
             with self.slowed():
                 code, shown = on_terminal(command, env=self.c.env, stream="stderr")
             self.assertEqual(code, 0, shown)
@@ -151,7 +151,7 @@ class Cuts(Kills):
         self.assertRegex(shown, r"\r\x1b\[Kcutting \[[^\n]*\n$")
 
     def forget_cuts(self):
-        """The model as if it was never cut."""
+        """Resets the model to one that was never cut."""
         self.c.json("model", "rm", "model")
         self.c.json("model", "import", self.c.dir / "llama", "--name", "model", "--tp", 1, "--pp", 1)
 
@@ -204,7 +204,7 @@ class Cuts(Kills):
         self.check_after()
 
     def damage(self):
-        """One bit in each shard of the cuts; their ids."""
+        """Flips one bit in each shard of the cuts; returns their ids."""
         cut = [entry for id, entry in poolfile.sealed(self.pool).items() if id.startswith(poolfile.DERIVED)]
         for entry in cut:
             poolfile.flip(self.pool, entry.offset + entry.size - 1, 3)

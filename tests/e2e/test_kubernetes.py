@@ -55,7 +55,7 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
                 forget()
 
         def forget():
-            """Something else has changed since, or every version is the newest yet."""
+            """Something else has changed since; otherwise every version is still the newest."""
             self.server.put("events", {"metadata": {"name": "news", "namespace": self.namespace}})
             self.server.forget()
 
@@ -68,11 +68,11 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
         self.loaded()
         c.wait_job(job, "running")
         self.server.between_pages = expire
-        forget()  # watches end, and what they knew is too old: pods are listed again, one to a page
+        forget()  # watches end, and their versions are too old: pods are listed again, one to a page
         wait_for("tokens to expire", lambda: len(expired) == 3)
         c.kill("controllerd")
         expired.clear()
-        c.up()  # has the first list in pages, of which some come too late
+        c.up()  # gets the first list in pages, some of which are late
         wait_for("tokens to expire", lambda: len(expired) == 3)
         self.assertEqual(c.job(job)["state"], "running")
         before = lists("pods")
@@ -80,7 +80,7 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
         wait_for("a whole list", lambda: lists("pods") >= before + 2)
         self.end_ranks()
         c.wait_job(job, "succeeded")
-        self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])  # a page that is missing is no pod lost
+        self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])  # a missing page is no lost pod
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
 
     def test_a_watch_that_broke_and_goes_on_is_no_problem(self):
@@ -135,8 +135,8 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
         self.assertIn(f"executor kubernetes: {c.dir}/none can't be read", told)
         told = c.refuse(*up, "--kubeconfig", self.kubeconfig, "--master", "http://127.0.0.1:1", "--timeout", "2s")
         self.assertRegex(told, r"Kubernetes is not ready.*127\.0\.0\.1")
-        self.assertFalse(c.state.exists())  # nor any daemon, which would hold it
-        self.assertIn("1 to 256", c.refuse("up", "--nodes", 0))  # a machine that is to run ranks itself
+        self.assertFalse(c.state.exists())  # nor a daemon, which would keep it
+        self.assertIn("1 to 256", c.refuse("up", "--nodes", 0))  # for a machine that is to run ranks itself
 
     def test_without_the_right_to_see_nodes_it_works_and_says_what_it_lacks(self):
         self.server.refusals = [["nodes", "LIST", 1000, kube_api.Refused(403, "Forbidden", 'cannot list resource "nodes"')]]

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""A gang of a thousand ranks on Kubernetes, where there is no real API server: tests/k8s/test_gangs.py has the same one there."""
+"""A gang of a thousand ranks on Kubernetes, for machines without a real API server: tests/k8s/test_gangs.py has the
+same test there."""
 import pathlib
 import sys
 import unittest
@@ -16,4 +17,4 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.WideGangs, unittes
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # so that what is skipped is told
+    unittest.main(verbosity=2)  # so that skips are printed

@@ -20,7 +20,7 @@ class LogFiles(unittest.TestCase):
             old = c.state / "log" / "controllerd.log.1"
 
             def full():
-                """A few lines more; whether another file has been rotated since `inode`."""
+                """Adds a few lines; returns whether another file has been rotated since `inode`."""
                 c.submit("jobName: talk\ncommand: 'true'\n")
                 return old.exists() and old.stat().st_ino != inode
 
@@ -33,7 +33,7 @@ class LogFiles(unittest.TestCase):
             wait_for("the log to be rotated again", full)
             self.assertNotIn("state loaded", old.read_text())
             self.assertEqual(sorted(p.name for p in log.parent.glob("controllerd.log*")), [log.name, old.name])
-            # A line may come just before the file is rotated, and then it is in the old one.
+            # A line can be written just before the file is rotated, and is then in the old one.
             wait_for("a line in the new file",
                      lambda: f"job submitted job={c.submit(LAST)} " in log.read_text())
 

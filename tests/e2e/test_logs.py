@@ -35,7 +35,7 @@ def command(c, *args):
 
 @contextlib.contextmanager
 def following(c, *args):
-    """`helios ARGS` in the background: what it writes goes to files, so that nothing of it waits for the test."""
+    """`helios ARGS` in the background: its output goes to files, so that it never waits for the test."""
     out, err = c.dir / "follow.out", c.dir / "follow.err"
     with open(out, "wb") as to, open(err, "wb") as errors, \
             subprocess.Popen(command(c, *args), stdout=to, stderr=errors, env=c.env) as process:

@@ -1,4 +1,5 @@
-"""What a job does when one of its nodes does not answer: it waits for `nodeLostAfter`, then fails or is repeated elsewhere."""
+"""What a job does when one of its nodes does not answer: it waits for `nodeLostAfter`, then fails or is restarted
+elsewhere."""
 import contextlib
 import os
 import pathlib
@@ -22,7 +23,7 @@ command: [/bin/sh, -c, 'while [ ! -e %s ]; do sleep 0.2; done']
 stopGrace: 500ms
 """
 
-# It ignores SIGTERM, and writes down whether another rank has its slot.
+# A rank that ignores SIGTERM, and records whether another rank has its slot.
 STUBBORN = """
 jobName: stubborn
 parallelism: {pipeline_parallel_size: 2}
@@ -35,7 +36,7 @@ nodeLostAfter: 2s
 
 
 def lines_with(text):
-    """Command lines of processes in which it stands."""
+    """Command lines of processes that contain it."""
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             line = path.read_bytes()
@@ -104,7 +105,7 @@ class LostNodes(unittest.TestCase):
             job, pids = self.start(c, "onNodeLost: restart\n", STUBBORN % {"dir": c.dir})
             lost, stays = pids
             c.kill(lost)
-            with Daemon(c, "controllerd").again():  # it has no heartbeat of the lost one
+            with Daemon(c, "controllerd").again():  # it has no heartbeat from the lost one
                 wait_for("its rank to be ended", lambda: not alive(pids[lost]), 30)
                 self.await_word_of_the_end(c, job, (n.name for n in (c.state / "agents").iterdir()))
                 again = wait_for("the second attempt", lambda: (d := c.job(job))["attempt"] == 2 and d["state"] == "running" and d, 30)
@@ -119,7 +120,7 @@ class LostNodes(unittest.TestCase):
             lost, comes = pids
             agent = Daemon(c, comes)
             c.kill(lost)
-            self.assertIn("lost", c.wait_job(job, "failed")["reason"])  # and no Agent is there that could end them
+            self.assertIn("lost", c.wait_job(job, "failed")["reason"])  # and there is no Agent that could stop them
             self.assertTrue(all(alive(p) for p in pids.values()))
             with Daemon(c, "controllerd").again(), agent.again():
                 wait_for("both ranks to be ended", lambda: not any(alive(p) for p in pids.values()), 30)
@@ -128,12 +129,13 @@ class LostNodes(unittest.TestCase):
             self.slots_are_used_once(c, None, lost)
 
     def await_word_of_the_end(self, c, job, nodes):
-        """One of `nodes` logs that it ended a container of `job`: it does so when the shim is gone, after the rank."""
+        """Whether one of `nodes` has logged that it ended a container of `job`: it does so when the shim is gone, after
+        the rank."""
         logs, said = [c.state / "log" / f"{n}.log" for n in nodes], f"container of a silent Agent of this machine was ended id={job}.1."
         wait_for("an Agent to log the end", lambda: any(said in log.read_text() for log in logs))
 
     def slots_are_used_once(self, c, job, node):
-        """After all that, a rank runs in the slot of the lost node, and no process is left when all jobs are over."""
+        """Afterwards a rank runs in the slot of the lost node, and no process is left once all jobs have ended."""
         wait_for("the node to be back", lambda: all(n["state"] == "ready" for n in c.json("nodes")["items"]))
         other = c.submit((STUBBORN % {"dir": c.dir}).replace("_size: 2", "_size: 1"))
         placed = c.wait_job(other, "running")
@@ -147,7 +149,7 @@ class LostNodes(unittest.TestCase):
         wait_for("every process to be gone", lambda: not list(lines_with(c.dir)))
 
     def test_an_agent_whose_name_another_one_got_ends_what_no_job_wants(self):
-        with cluster(nodes=1, env=QUICK) as c:  # else another Agent of the machine ends it before
+        with cluster(nodes=1, env=QUICK) as c:  # otherwise another Agent of the machine ends it first
             job, pids = self.start(c, "nodeLostAfter: 4s\n")
             agent, log = c.pid("node-0"), c.dir / "second.log"
             os.kill(agent, signal.SIGSTOP)
@@ -187,7 +189,7 @@ onNodeLost: restart
             again = wait_for("the second attempt", lambda: (d := c.job(job))["attempt"] == 2 and d["state"] == "running" and d)
             self.assertNotIn(node, [k["node"] for k in again["plan"]["containers"]])
             os.kill(agent, signal.SIGCONT)
-            other = c.submit("jobName: other\ncommand: [/bin/true]\n")  # in the only free slot, behind what has waited
+            other = c.submit("jobName: other\ncommand: [/bin/true]\n")  # in the only free slot, after what has waited
             done = c.wait_job(other, "succeeded")
             self.assertEqual([k["node"] for k in done["plan"]["containers"]], [node])
             wait_for("both ranks", lambda: begun.exists() and len(begun.read_text().splitlines()) >= 3)
@@ -202,14 +204,14 @@ onNodeLost: restart
             c.kill("node-1")
             wait_for("the silence to be noticed", lambda: "node-silent" in self.kinds(c, job))
             c.json("cancel", job)
-            c.wait_job(job, "cancelled", seconds=20)  # not after the 2 minutes of a job that runs
+            c.wait_job(job, "cancelled", seconds=20)  # without the 2 minutes that a running job waits
 
     def test_a_controller_that_stood_still_takes_no_node_for_silent(self):
         with cluster(slots=1, env=QUICK) as c:
             job, pids = self.start(c, "nodeLostAfter: 1s\n")
             pid = c.pid("controllerd")
             os.kill(pid, signal.SIGSTOP)
-            time.sleep(4)  # longer than any silence that a node may keep
+            time.sleep(4)  # longer than a node may be silent
             os.kill(pid, signal.SIGCONT)
             log = c.state / "log" / "controllerd.log"
             wait_for("it to notice", lambda: "the Controller was paused" in log.read_text())

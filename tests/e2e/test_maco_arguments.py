@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Arguments of any kind, at random: what can't be is a MacoError with a hint, and no process dies.
+"""Random arguments of any kind: invalid ones raise a MacoError with a hint, and no process dies.
 
     test_maco_arguments.py [SECONDS [SEED]]
 """

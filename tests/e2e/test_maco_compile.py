@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""MacoOptimizer through torch.compile (torch 2): models that torch.fx can't trace, with real graphs of
-torch's, in inference and in training."""
+"""MacoOptimizer through torch.compile (torch 2): models that torch.fx can't trace, with real graphs from torch,
+in inference and in training."""
 from __future__ import annotations
 
 import copy
@@ -31,7 +31,7 @@ WIDTH, HEADS = 8, 4
 
 
 warnings.simplefilter("ignore")  # of gradients that torch lets through
-torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # here, and not in each rank
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # once here instead of in each rank
 
 
 # ---- collectives with gradients, as Megatron has them ----
@@ -79,7 +79,7 @@ def scattered(x, group):
 
 
 class Gather(torch.autograd.Function):
-    """Into a region where rows lie on all ranks."""
+    """Enters a region in which rows are distributed over all ranks."""
 
     @staticmethod
     def forward(ctx, x, group):
@@ -92,7 +92,7 @@ class Gather(torch.autograd.Function):
 
 
 class Scatter(torch.autograd.Function):
-    """And out of it."""
+    """And leaves it."""
 
     @staticmethod
     def forward(ctx, x, group):
@@ -127,7 +127,7 @@ def listed(x, dim=0):
 # ---- models ----
 
 class Straight(nn.Module):
-    """torch.fx could trace it, but for its functions."""
+    """torch.fx could trace it, except for its functions."""
 
     def __init__(self):
         super().__init__()
@@ -139,7 +139,7 @@ class Straight(nn.Module):
 
 
 class Wayward(nn.Module):
-    """Its way depends on values, and it takes whatever arguments there are."""
+    """Its control flow depends on values, and it takes any arguments."""
 
     def forward(self, x, **more):
         if x.sum() > 1e6:
@@ -170,7 +170,7 @@ class Attention(Wayward):
         b, t, c = x.shape
         q, k, v = (y.view(b, t, HEADS, -1).transpose(1, 2)
                    for y in self.qkv(Copy.apply(x, dist.group.WORLD)).chunk(3, -1))
-        # Of whole numbers, so that any order of sums gives the same.
+        # With whole numbers, so that any order of sums gives the same.
         h = (q @ k.transpose(2, 3)).tril() @ v
         return Reduce.apply(self.out(h.transpose(1, 2).reshape(b, t, c)), dist.group.WORLD)
 
@@ -200,7 +200,7 @@ class Beside(Wayward):
 
 
 def stepped(model, *args, **kwargs):
-    """Result and gradients of a call, that of the first argument first."""
+    """Result and gradients of a call, the first argument's gradient first."""
     model.zero_grad(set_to_none=True)
     first = args[0].clone().requires_grad_()
     value = model(first, *args[1:], **kwargs)
@@ -215,7 +215,8 @@ def alike(a, b):
 
 class Models(unittest.TestCase):
     def check(self, make, shape, *kinds, world=2, chunks=2, train=stepped):
-        """Values without and with gradients, and gradients, are the model's; what was taken."""
+        """Values without and with gradients, and the gradients, equal the model's; returns what was
+        optimized."""
         def child(rank):
             out = []
             for example in (None, numbers(1, *shape)):
@@ -481,7 +482,7 @@ class Models(unittest.TestCase):
 
 
 class Plain(Mlp):
-    """That can be pickled."""
+    """A module that can be pickled."""
 
     def __init__(self):
         super().__init__(in_place, nn.Identity())
@@ -499,7 +500,7 @@ class Traced(nn.Module):
 
 
 class WithinCompile(unittest.TestCase):
-    """The user's own torch.compile goes around what maco has made."""
+    """The user's own torch.compile around what maco has made."""
 
     def test_the_decorator_and_an_optimized_model(self):
         @overlap_comm(chunks=2)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The examples of MACO run, and the benchmark prints no efficiency where there is none to tell."""
+"""The examples of MACO run, and the benchmark prints no efficiency where none can be measured."""
 from __future__ import annotations
 
 import contextlib

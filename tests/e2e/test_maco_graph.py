@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""TaskGraph: torch's values, the bits of the same tasks one after the other, every error, traces."""
+"""TaskGraph: torch's values, the bits of the same tasks run one after the other, every error, traces."""
 from __future__ import annotations
 
 import gc
@@ -187,7 +187,7 @@ class Order(unittest.TestCase):
                 self.assertEqual(sorted(order), sorted(t.name for t in graph.tasks))
 
     def test_random_tasks_on_slices_of_shared_memory(self):
-        """Nobody says what waits for what: memory does."""
+        """Dependencies are not declared: they follow from memory."""
         dice = random.Random(7)
         for round in range(25):
             begun = [rand(16, 16) for _ in range(3)]
@@ -249,7 +249,7 @@ class Order(unittest.TestCase):
 
         def second(_in, _out):
             first_done.wait(20)
-            early.wait(0.05)  # time for a run that forgets this parent
+            early.wait(0.05)  # time for a run that ignores this parent
             second_done.set()
 
         def last(_in, _out):
@@ -446,7 +446,7 @@ class Errors(unittest.TestCase):
         self.assertEqual(g.tasks, [])
 
     def test_whatever_is_given_is_run_or_refused(self):
-        """Thousands of tasks of random tensors: an error of ours, or a run."""
+        """Thousands of tasks on random tensors: each raises an error of ours, or runs."""
         dice = random.Random(11)
         torch.manual_seed(11)
         kinds = [t for t in TaskType if t.name not in ("SEND", "RECV")]
@@ -554,7 +554,7 @@ class Errors(unittest.TestCase):
         begun, kept = time.monotonic(), len(task_graph._abandoned)
         error = self.refused(errors.TimeoutError, "slow", g.execute)
         self.assertLess(time.monotonic() - begun, 10)
-        self.assertEqual(len(task_graph._abandoned), kept + 1)  # its memory, for it goes on
+        self.assertEqual(len(task_graph._abandoned), kept + 1)  # its memory stays, because it is still in use
         self.assertIsInstance(error, TimeoutError)
         release.set()
         self.runs_again(g, ["slow", "after"])
@@ -615,7 +615,7 @@ class Errors(unittest.TestCase):
                 self.runs_again(g, ["slow", "after"])
 
     def runs_again(self, g, order):
-        for _ in range(1000):  # until the worker has come out of what it was in
+        for _ in range(1000):  # until the worker has left its task
             try:
                 self.assertEqual(g.execute().order, order)
                 return
@@ -758,7 +758,7 @@ class Demo(unittest.TestCase):
             self.assertEqual(rounds, sorted(rounds))
 
     def test_threads_of_a_gpus_worker_are_whole_ctas(self):
-        class OnGpu:  # the values stay here: what is asked of the graph is looked at
+        class OnGpu:  # the values stay here: checks what the graph is asked for
             device = torch.device("cuda", 0)
 
             def __getattr__(self, name):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""tools/check_kernels.py reads what the present build says of its kernels, not what an earlier one left. nvcc is a stand-in
-that writes down what it compiles."""
+"""tools/check_kernels.py reads what the present build reports of its kernels, not what an earlier one left. nvcc is a
+stand-in that records what it compiles."""
 from __future__ import annotations
 
 import pathlib
@@ -38,7 +38,7 @@ class Kernels(unittest.TestCase):
         (self.dir / "nvcc").chmod(0o755)
         (self.dir / "said").write_text(ptxas(0))
         (self.dir / "ptx").write_text("\n".join(re.findall(r'\("([^"]+)", \d+\)', SCRIPT.read_text()) * 20))
-        # what the build left: of 75 by an earlier configuration, of 90 always
+        # left in the build folder: sm_75 by an earlier configuration, sm_90 by every one
         (self.dir / "kernel.sm_75.txt").write_text(ptxas(8))
         (self.dir / "kernel.compute_75.ptx").write_text("ld.global.nc")
         (self.dir / "kernel.sm_90.txt").write_text(ptxas(0))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""TaskGraph.from_module: the module's results, what becomes of which function, what is refused."""
+"""TaskGraph.from_module: the module's results, which function becomes which tasks, what is refused."""
 from __future__ import annotations
 
 import copy
@@ -134,7 +134,7 @@ class Modules(Case):
 
 
 class Functions(Case):
-    """Each against torch; with what it becomes."""
+    """Compares each with torch, and checks what it becomes."""
 
     def of(self, function, *inputs, calls=0, parameters=(), tolerance=1e-5):
         module = Of(function, *parameters)
@@ -200,7 +200,7 @@ class Functions(Case):
             y[:, 1] = 7
             y[:, 2].mul_(3)
             return y + x
-        self.of(f, torch.randn(4, 5), calls=2)  # a column is no row
+        self.of(f, torch.randn(4, 5), calls=2)  # a column is not a row
 
     def test_an_input_is_written_as_the_module_writes_it(self):
         module = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 4))
@@ -220,7 +220,7 @@ class Functions(Case):
         self.assertTrue(torch.equal(torch.get_rng_state(), random))
         for name, value in module.state_dict().items():
             self.assertTrue(torch.equal(value, before[name]), name)
-        graph = self.graph(module.eval(), x)  # Averaging is checked against what it does from there
+        graph = self.graph(module.eval(), x)  # Averaging is compared with its own results from there on
         for _ in range(3):
             with torch.no_grad():
                 torch.testing.assert_close(graph(x), twin(x))
@@ -237,7 +237,7 @@ class Functions(Case):
         self.assertAlmostEqual((graph(torch.ones(1000)) == 0).float().mean().item(), 0.5, delta=0.1)
 
     def test_attention(self):
-        """Torch 1.13 has it under another name, and returns the weights, too."""
+        """Torch 1.13 has it under another name, and also returns the weights."""
         def attend(q, k, v, mask=None, is_causal=False):
             if hasattr(F, "scaled_dot_product_attention"):
                 return F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
@@ -343,7 +343,7 @@ class Refused(Case):
         head = nn.Linear(3, 2)
         graph, x = self.graph(nn.Linear(4, 3), torch.randn(2, 4)), torch.randn(2, 4)
         with self.assertRaisesRegex(errors.UnsupportedError, "a gradient through the graph of Linear"):
-            head(graph(x)).sum().backward()  # the head alone would have learned
+            head(graph(x)).sum().backward()  # otherwise only the head would have learned
         with torch.no_grad():
             self.assertFalse(graph(x).requires_grad)
         frozen = self.graph(nn.Linear(4, 3).requires_grad_(False), x)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """MacoOptimizer: what it finds in models, what it leaves alone and why, and that values, gradients,
-signatures and state_dict stay."""
+signatures and state_dict stay the same."""
 from __future__ import annotations
 
 import copy
@@ -33,7 +33,7 @@ WORLD, WIDTH = 2, 8
 
 
 class Reduce(torch.autograd.Function):
-    """As Megatron's: sum forward, identity backward."""
+    """Like Megatron's: sum forward, identity backward."""
 
     @staticmethod
     def forward(ctx, x, group):
@@ -48,7 +48,7 @@ class Reduce(torch.autograd.Function):
 
 
 class Doubled(torch.autograd.Function):
-    """A sum, and something else: no sum."""
+    """A sum and something else: not a plain sum."""
 
     @staticmethod
     def forward(ctx, x):
@@ -89,7 +89,7 @@ def by_name(y):
 
 
 class Sites(unittest.TestCase):
-    """What a graph has, without running it."""
+    """What is found in the graph, without running it."""
 
     def found(self, module):
         return [(m.kind, isinstance(m, _match.Match))
@@ -230,7 +230,7 @@ class Reversed(torch.autograd.Function):
 
 
 class Branches(nn.Module):
-    """Its way depends on values: it has no graph. A part of it has."""
+    """Its control flow depends on values: it has no graph, but a part of it has."""
 
     def __init__(self):
         super().__init__()
@@ -243,7 +243,7 @@ class Branches(nn.Module):
 
 
 class Everything(nn.Module):
-    """One of each."""
+    """One module of each kind."""
 
     def __init__(self):
         super().__init__()
@@ -263,7 +263,7 @@ class Everything(nn.Module):
 
 
 class CompiledGraphs(unittest.TestCase):
-    """Graphs of torch.compile's form, with functions in place of its operators: for torch 1.13, too. Real
+    """Graphs in torch.compile's form, with functions instead of its operators: for torch 1.13, too. Real
     ones are in test_maco_compile.py."""
 
     class Operator:
@@ -277,7 +277,7 @@ class CompiledGraphs(unittest.TestCase):
             return self.function(*args)
 
     def graph(self, in_place, root):
-        """linear, sum, + 1; the sum doubles, as of two ranks with the same."""
+        """linear, sum, + 1; the sum doubles, as with two ranks that hold the same."""
         reduce = self.Operator("all_reduce", lambda x, op, group: x * 2)
         wait = self.Operator("wait_tensor", lambda x: x)
         g = torch.fx.Graph()
@@ -307,7 +307,7 @@ class CompiledGraphs(unittest.TestCase):
         root = nn.Module()
         root.layer = nn.Linear(WIDTH, WIDTH)
         x = torch.randn(3, WIDTH)
-        for early in (False, True):  # the view is summed; the sum is seen through a view
+        for early in (False, True):  # the view is summed; the sum is read through a view
             graph = self.graph(True, root)
             y, = [n for n in graph.graph.nodes if n.op == "call_module"]
             with graph.graph.inserting_after(y):
@@ -435,7 +435,7 @@ class Models(unittest.TestCase):
             self.assertEqual(result, ([True, True], True, True))
 
     def test_parts_of_a_model_without_a_graph_are_optimized_by_themselves(self):
-        """As on torch 1.13, and where torch 2 can't compile."""
+        """As on torch 1.13, and when torch 2 can't compile."""
         def child(rank):
             model = fill(Branches(), rank)
             optimizer = MacoOptimizer(model, numbers(1, 6, WIDTH), chunks=2)
@@ -447,7 +447,7 @@ class Models(unittest.TestCase):
                     [(c.kind, c.taken, c.where) for c in optimizer.report()])
         for same, own, report in on_ranks(child):
             self.assertTrue(same)
-            self.assertFalse(own)  # the original's parts are as they were
+            self.assertFalse(own)  # the original's parts are unchanged
             self.assertEqual([r[:2] for r in report],
                              [("module", False), ("linear -> allreduce", True)])
             self.assertTrue(report[1][2].startswith("part: "))
@@ -540,7 +540,7 @@ class Optional(Inner):
 
 
 class Attending(Inner):
-    """Unpacks shapes and chunks; in one place of two graphs there are other groups."""
+    """Unpacks shapes and chunks; at one place two graphs have different groups."""
 
     def __init__(self):
         super().__init__()
@@ -556,7 +556,7 @@ class Attending(Inner):
 
 
 class Modes(Inner):
-    """Its way depends on what is no argument."""
+    """Its control flow depends on something that is not an argument."""
 
     def __init__(self):
         super().__init__()
@@ -604,14 +604,14 @@ class Counting(Inner):
 
 
 class Rounding(nn.Module):
-    """To a type that gloo has not."""
+    """Converts to a type that gloo lacks."""
 
     def forward(self, x):
         return x.short()
 
 
 class Frozen(Inner):
-    """A part has no gradients, another one its own precision."""
+    """One part has no gradients, another one its own precision."""
 
     def __init__(self):
         super().__init__()
@@ -642,10 +642,10 @@ def alike(a, b):
 
 
 class Ways(unittest.TestCase):
-    """One graph stands for one way through forward only."""
+    """A graph stands for only one path through forward."""
 
     def compared(self, make, calls, taken=True):
-        """calls(model): results of some calls. The same of the model and of the optimized one."""
+        """calls(model): results of some calls. They must equal those of the optimized model."""
         def child(rank):
             out = []
             for example in (None, numbers(1, 4, WIDTH)):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""@overlap_comm on ranks of gloo and of shared memory: the values of the uncut call, the bits of the
-same chunks one after the other, gradients, and what goes wrong."""
+"""@overlap_comm on ranks of gloo and of shared memory: the values of the uncut call, the bits of the same
+chunks run one after the other, gradients, and failures."""
 from __future__ import annotations
 
 import datetime
@@ -60,7 +60,7 @@ class Ranks:
 
 
 def both(test):
-    """The test on each kind of group."""
+    """Runs the test on each kind of group."""
     def run(self):
         for kind in ("gloo", "shm"):
             with self.subTest(kind=kind):
@@ -73,7 +73,7 @@ def product(x, w):
 
 
 class Values(unittest.TestCase):
-    """Against one process that has everything."""
+    """Compares with one process that has everything."""
 
     def shape(self, dim, rows):
         return (rows, INNER) if dim == 0 else (3, rows, INNER)
@@ -179,7 +179,8 @@ class Values(unittest.TestCase):
 
 
 class Gradients(unittest.TestCase):
-    """Of loss = sum of y times a weight that differs from row to row (and from rank to rank)."""
+    """Gradients of loss = sum of y times a weight that differs from row to row (and from rank to
+    rank)."""
 
     def child(self, comm_op, grad, dim, chunks, own):
         def run(rank, group):
@@ -193,7 +194,7 @@ class Gradients(unittest.TestCase):
         return run
 
     def expected(self, comm_op, grad, dim, own):
-        """By one graph over all ranks."""
+        """The same from one graph over all ranks."""
         shape = (ROWS, INNER) if dim == 0 else (3, ROWS, INNER)
         xs = [whole(r, *shape).requires_grad_() for r in range(WORLD)]
         ws = [whole(10 + r, INNER, OUTER).requires_grad_() for r in range(WORLD)]
@@ -214,7 +215,7 @@ class Gradients(unittest.TestCase):
                                    ("reduce_scatter", "tp", True), ("allgather", "tp", True)):
             for dim, chunks in ((0, 1), (0, 4), (1, 3)):
                 got = Ranks(run.kind)(self.child(comm_op, grad, dim, chunks, own))
-                # Not in this process: autograd's threads can't be forked.
+                # Not in this process: autograd's threads don't survive a fork.
                 wanted, = ranks(lambda _: self.expected(comm_op, grad, dim, own), 1)
                 for rank, expected in enumerate(wanted):
                     for a, b in zip(got[rank], expected):
@@ -245,7 +246,7 @@ def product_by_name(x, w):
 
 class Refusals(unittest.TestCase):
     def raised(self, run, function, **options):
-        """What each rank's exception was, and its text."""
+        """Each rank's exception and its text."""
         def child(rank, group):
             begun = time.monotonic()
             try:
@@ -296,7 +297,7 @@ class Refusals(unittest.TestCase):
 
     @both
     def test_so_are_those_that_do_so_later(self, run):
-        """Shapes, and two functions, that every rank has called before."""
+        """Shapes and two functions that every rank has called before."""
         def child(rank, group):
             w, out = whole(1, INNER, OUTER), []
             f, g = (overlap_comm(chunks=n, group=group)(product) for n in (2, 1))
@@ -370,7 +371,7 @@ class Refusals(unittest.TestCase):
                     wrong.append(type(error))
             try:
                 overlap_comm(chunks=2)(lambda x: x.short())(x)
-            except DTypeError:  # gloo adds none of them
+            except DTypeError:  # gloo can add none of them
                 wrong.append(DTypeError)
             good.append(torch.equal(overlap_comm(chunks=2)(product)(x, w), expected))
             return good, wrong
@@ -389,7 +390,7 @@ class Refusals(unittest.TestCase):
 
 class Choice(unittest.TestCase):
     def test_the_model_finds_its_own_minimum(self):
-        """Among all numbers of chunks, not only powers of two."""
+        """Searches all numbers of chunks, not only powers of two."""
         for compute, comm, per_chunk in ((10.0, 5.0, 0.1), (1.0, 8.0, 0.02), (3.0, 3.0, 0.5)):
             best = min(range(1, 65), key=lambda n: _cost.expected(compute, comm, per_chunk, n))
             found = _cost.best_chunks(compute, comm, per_chunk, 64)
@@ -413,8 +414,8 @@ class Choice(unittest.TestCase):
             self.assertEqual(_cost.fastest(first, max(seconds), seconds.__getitem__), wanted)
 
     def slow_link(self):
-        """A group and a function, on a clock that only computing and waiting move: 20 ms and 20 ms
-        for (40, 500)."""
+        """A group and a function, on a clock that only computing and waiting advance: 20 ms and 20 ms for
+        (40, 500)."""
         now = [0.0]
 
         class Arrival:
@@ -449,7 +450,7 @@ class Choice(unittest.TestCase):
             def forward(self, x):
                 return slow(x)
 
-        class Quick(torch.nn.Module):  # 20 ms of the link, and nothing to hide it behind
+        class Quick(torch.nn.Module):  # 20 ms of the link, and no computation to hide it behind
             def forward(self, x):
                 return x + 1
         model = torch.nn.Sequential(mark(Slow(), group=link), mark(Quick(), group=link))
@@ -462,7 +463,7 @@ class Choice(unittest.TestCase):
         self.assertAlmostEqual(first.plain, 0.0401)
         self.assertLess(first.overlapped, 0.024)
         self.assertAlmostEqual(second.plain, 0.02)
-        self.assertEqual(second.overlapped, second.plain)  # it runs as it did
+        self.assertEqual(second.overlapped, second.plain)  # it runs as before
         self.assertAlmostEqual(report.speedup, 0.0601 / (first.overlapped + 0.02))
         self.assertRegex(str(report), r"(?m)^all +1\.[34]\d x: 60.1 ms one after the other, 4\d(\.\d)? "
                                       r"ms as it runs now; .* 40.1 ms, 1.50 x$")
@@ -478,11 +479,11 @@ class Choice(unittest.TestCase):
         self.assertAlmostEqual(decision.comm, 0.02)
         self.assertAlmostEqual(decision.plain, 0.0401)
         self.assertAlmostEqual(decision.per_chunk, 1e-4)
-        # Rows and bytes of all but the last chunk (of 3 rows) go beside the computing.
+        # Rows and bytes of all but the last chunk (of 3 rows) overlap with the computation.
         self.assertAlmostEqual(decision.overlapped, 40 * 5e-4 + 16 * 1e-4 + 3 * 500 * 1e-6)
 
     def test_chunks_that_seemed_dear_are_run_all_the_same(self):
-        """Somebody used the processor while the cost of a chunk was measured."""
+        """Another process used the CPU while the cost of a chunk was measured."""
         now, link, slow = self.slow_link()
         chunks = []
 
@@ -499,12 +500,12 @@ class Choice(unittest.TestCase):
         self.assertEqual(decision.chunks, 16, decision)
 
     def test_one_chunk_that_seemed_slow_promises_nothing(self):
-        """Somebody used the processor while it was measured first."""
+        """Another process used the CPU during the first measurement."""
         now, link, slow = self.slow_link()
         whole_ones = []
 
         def dear(x):
-            now[0] += 0.02  # a call's own, so that chunks gain nothing
+            now[0] += 0.02  # a cost of each call, so that chunks gain nothing
             if len(x) == 40:
                 whole_ones.append(x)
                 if _cost.REPEATS + 1 < len(whole_ones) <= 2 * (_cost.REPEATS + 1):

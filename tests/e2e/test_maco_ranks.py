@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Graphs on several ranks: collectives whole and in waves, a rank that does otherwise, one that dies."""
+"""Graphs on several ranks: collectives whole and in waves, a rank that deviates, one that dies."""
 from __future__ import annotations
 
 import datetime
@@ -150,7 +150,7 @@ class Waves(unittest.TestCase):
             self.assertTrue(torch.equal(got[rank]["all_to_all", 5], y[:, half].flatten(0, 1)))
 
     def test_the_first_wave_communicates_while_the_last_is_computed(self):
-        """By the plan alone, for times on a busy machine say nothing."""
+        """Checked by the plan alone, because times on a busy machine mean nothing."""
         def run(rank, group):
             with TaskGraph(2, group=group) as g:
                 compute, comm, _ = pairs(g, "reduce_scatter", torch.randn(64, 32),
@@ -235,7 +235,7 @@ class Trouble(unittest.TestCase):
         def run(rank, group):
             with TaskGraph(group=group) as g:
                 x = torch.tensor([1.0, 10.0, 100.0]) * (rank + 1)
-                if rank:  # a task more, and with it other numbers in names that nobody gave
+                if rank:  # one more task, which changes the numbers in generated names
                     g.copy(x)
                 sums = [g.allreduce(x[i:i + 1], name=name)
                         for i, name in enumerate(("a", None, None))]

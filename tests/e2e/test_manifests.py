@@ -1,5 +1,5 @@
-"""The manifests of deploy/k8s are rendered as kubectl does it, and the programs take their flags. That an API server takes them is
-tested in tests/k8s/test_ranktable.py."""
+"""The manifests of deploy/k8s render as with kubectl, and the programs accept their flags. That an API server accepts
+them is tested in tests/k8s/test_ranktable.py."""
 import json
 import os
 import pathlib
@@ -22,7 +22,7 @@ WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet")
 
 
 def old_kubectl():
-    """Why it renders nothing of ours; "" = it does."""
+    """Why it can't render our manifests; "" = it can."""
     if shutil.which("kubectl") is None:
         return "kubectl is not installed"
     done = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, check=False)
@@ -96,7 +96,7 @@ class Manifests(unittest.TestCase):
 
 
 class Programs(unittest.TestCase):
-    """The programs, started as the manifests say it, but for addresses, directories and sizes."""
+    """The programs, started as the manifests say, except for addresses, directories and sizes."""
 
     def start(self, spec, ports, pod):
         """`pod`: what its environment and its volumes are here."""

@@ -27,7 +27,7 @@ def said(*command, **kwargs):
 
 
 def flags(text):
-    """Those that a --help explains."""
+    """The options that a --help explains."""
     return {flag for line in re.findall(r"^  (-[^\s].*)$", text, re.M)
             for flag in re.findall(r"(?:^|, )(--?[a-zA-Z][-\w]*)", line.split("  ")[0])}
 
@@ -88,7 +88,7 @@ class Manual(unittest.TestCase):
 
 
 def bash(env, *words):
-    """What bash offers for the last of `words`."""
+    """What bash completes for the last of `words`."""
     script = (f"source {MADE}/helios; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _helios; "
               "[ ${#COMPREPLY[@]} = 0 ] || printf '%s\\n' \"${COMPREPLY[@]}\"")
     return said("bash", "--norc", "-c", script, "bash", HELIOS, *words, env=env).splitlines()
@@ -112,7 +112,7 @@ def zsh(env, line):
 
 
 def until(terminal, *marks, seconds=30):
-    """What the terminal says until all marks have come, one after the other."""
+    """The terminal's output until all marks have come, in order."""
     text, at, deadline = b"", 0, time.monotonic() + seconds
     for mark in marks:
         while mark not in text[at:]:

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Exports for Megatron-LM on a real cluster, read by torch and by what Megatron does with them."""
+"""Exports for Megatron-LM on a real cluster, read by torch and by the code of Megatron."""
 from __future__ import annotations
 
 import argparse
@@ -103,7 +103,7 @@ class Exports(unittest.TestCase):
         return helios.Session(self.c.info["controller"], rank=place)
 
     def train(self, model: str, step: int, naming: str = "local") -> int:
-        """Every rank saves its tensors plus the step, and moments; the version."""
+        """Every rank saves its tensors plus the step, and moments; returns the version."""
         for pp in (0, 1):
             for tp in (0, 1):
                 with self.rank(pp, tp, model) as session:
@@ -239,7 +239,7 @@ class Exports(unittest.TestCase):
         self.assertEqual([text.split()[0] for text in done["leftOut"]], ["learning-rate", "random"])
         self.assertIn("--no-load-optim", done["megatron"])
         state = self.file(out, "iter_0000040", 0, 0)
-        self.assertNotIn("optimizer", state)  # Megatron's own key, in whose form it is not
+        self.assertNotIn("optimizer", state)  # Megatron's own key, whose form this is not
         model = torch.nn.Module()
         for name, tensor in state["model"].items():
             at = model

@@ -49,7 +49,7 @@ class Estimate(unittest.TestCase):
         text = estimate("1.5B")
         self.assertIn("device (L1), smallest", text)
         self.assertIn("config.json gives the real shape", text)
-        # what is said of the chunks can hold what is said of the bytes
+        # the range printed for chunks can contain the bytes printed
         count, low, high = re.search(r"(\d+) chunks of ([0-9.]+) MiB to ([0-9.]+) MiB", text).groups()
         self.assertLess(int(count) * float(low) * 2 ** 20, alone["kinds"][0]["bytes"])
         self.assertGreater(int(count) * float(high) * 2 ** 20, alone["kinds"][0]["bytes"])

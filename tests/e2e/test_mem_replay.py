@@ -1,4 +1,4 @@
-"""`helios mem replay` against a reference of its own: traces of training, each policy, both modes."""
+"""`helios mem replay` against an independent reference: traces of training, each policy, both modes."""
 import itertools
 import json
 import pathlib
@@ -39,7 +39,7 @@ def training(layers, room, adam, iterations=3):
 
 
 def reference(trace, policy, mode):
-    """Bytes per iteration, written down from the format's description alone."""
+    """Bytes per iteration, computed from the format's description alone."""
     copy, moments = mode == "copy", trace["iteration"]
     size = {c["id"]: c["bytes"] for c in trace["chunks"]}
     order = {c["id"]: i for i, c in enumerate(trace["chunks"])}
@@ -90,7 +90,7 @@ def reference(trace, policy, mode):
 
 
 def anything(pick):
-    """A small trace that fits: chunks of several sizes, needs on both sides, contents that end."""
+    """A small trace that fits: chunks of several sizes, uses on both sides, contents that end."""
     unit = pick.choice([1, 4096, 1000003])
     chunks = [{"id": pick.choice([f"c{i}", i]), "kind": pick.choice(["param", "grad", "mine"]),
                "bytes": unit * pick.randint(1, 3), "init": pick.choice(["cpu", "cpu", "none"])}
@@ -106,7 +106,7 @@ def anything(pick):
 
 
 def least_bytes(trace, mode):
-    """Of all ways of evicting. A state is (on the device, on the host) of every chunk."""
+    """The best of all ways to evict. A state is (on the device, on the host) for every chunk."""
     ids, size = [c["id"] for c in trace["chunks"]], [c["bytes"] for c in trace["chunks"]]
     costs = {tuple((0, int(c["init"] == "cpu")) for c in trace["chunks"]): 0}
     for moment in trace["iteration"] * trace["iterations"]:
@@ -139,7 +139,7 @@ def least_bytes(trace, mode):
 
 
 def spoil(pick, value):
-    """Something in it is something else."""
+    """Changes one thing in it."""
     places = []
 
     def walk(node):

@@ -85,7 +85,7 @@ class Trace(unittest.TestCase):
         self.assertIn("FWD", run("trace", self.path))
 
     def areas(self, root, css):
-        """The heights of an area's outline, a number to each moment."""
+        """The heights of an area's outline, one number per moment."""
         path = next(p.get("d") for p in root.iter(SVG + "path") if p.get("class") == css)
         return [float(step.split("H")[0].split()[1]) for step in path.split("L")[1:]]
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What `helios model` says of a model and makes of it: slices in plain words, layouts of experts ahead of time."""
+"""`helios model`: what it says of a model and makes from it: slices in plain words, layouts of experts computed
+ahead."""
 from __future__ import annotations
 
 import json
@@ -115,7 +116,7 @@ class ModelCommands(ModelCase):
                 limits = (SIZE_LIMIT, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
                 done = subprocess.run([*map(str, command)], env=self.c.env, capture_output=True, timeout=60, check=False,
                                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
-                self.assertEqual(done.returncode, -signal.SIGXFSZ, done)  # like kill -9: nothing was cleaned up
+                self.assertEqual(done.returncode, -signal.SIGXFSZ, done)  # as with kill -9: nothing was cleaned up
                 self.assertEqual([path for path in home.rglob("*") if path.is_file()], [])
                 left = target.with_name(f"{target.name}.{self.dead()}.tmp")
                 other = target.with_name(f"{target.name}.{os.getpid()}.tmp")
@@ -127,7 +128,7 @@ class ModelCommands(ModelCase):
 
     @staticmethod
     def dead():
-        """The number of a process that has ended."""
+        """The pid of a process that has ended."""
         with subprocess.Popen(["true"]) as process:
             process.wait()
         return process.pid

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""`helios model import` of what people have: one file of a checkpoint, links into a cache, directories that lack something.
-What can't be imported is refused with the path and what to do."""
+"""`helios model import` of checkpoints as users have them: one file of a checkpoint, links into a cache, incomplete
+directories. What can't be imported is refused with the path and the remedy."""
 from __future__ import annotations
 
 import json

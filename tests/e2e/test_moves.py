@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Shards move between daemons that each believe to be on a host of their own: over ZeroMQ, the backbone and through the archive.
-What takes hours is `./run chaos moves`."""
+"""Shards move between daemons that each believe they are on a host of their own: over ZeroMQ, over the backbone and
+through the archive. The version that runs for hours is `./run chaos moves`."""
 from __future__ import annotations
 
 import concurrent.futures
@@ -32,14 +32,16 @@ def nice_threads(pid, nice):
 
 class Moves(unittest.TestCase):
     def check_priorities(self, world):
-        """Copies (2), what receives migrations (1), libzmq's own there (its reaper and agent.migrate_io_threads) give way; of L3 what
-        fetches and archives (2 each); of the Controller nothing."""
+        """Copying threads (2), the receiver of migrations (1) and libzmq's threads there (its reaper and
+        agent.migrate_io_threads) have a lower priority; in L3 those that fetch and archive (2 each); in the Controller
+        none."""
         self.assertEqual(nice_threads(world.daemons["node-0"].process.pid, 10), 5)
         self.assertEqual(nice_threads(world.daemons["l3d"].process.pid, 10), 4)
         self.assertEqual(nice_threads(world.daemons["controller"].process.pid, 10), 0)
 
     def check_rates(self, calls, shard):
-        """By the pool's reader, ZeroMQ and the backbone: all but the last piece is paid for before that goes."""
+        """The pool's reader, ZeroMQ and the backbone keep to the rate: all but the last piece is paid for before that
+        is sent."""
         rate, size = 2_000_000, int(shard["sizeBytes"])
         least = (size - (1 << 20)) / rate - 0.02
         self.assertGreater(least, 0.2)
@@ -63,7 +65,7 @@ class Moves(unittest.TestCase):
         for phase in ("decided", "copying", "switching", "cleaning", "reverting", "undoing", "ending"):
             kills = re.search(rf"^{phase} +(\d+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
             met |= {phase} if any(map(int, kills.groups())) else set()
-        self.assertGreaterEqual(len(met), 4, met)  # which ones is a matter of the machine's speed; a long run meets all
+        self.assertGreaterEqual(len(met), 4, met)  # which ones depends on the machine's speed; a long run meets all
         count = dict(re.findall(r"^([a-zA-Z0-9 ,]+?) +(\d+)$", done.stdout, re.MULTILINE))
         self.assertGreaterEqual(int(count["moves"]), MOVES)
         self.assertGreaterEqual(int(count["kills"]), KILLS)
@@ -73,7 +75,7 @@ class Moves(unittest.TestCase):
     def test_a_copy_that_runs_is_broken_off_when_its_move_is_cancelled(self):
         world = Apart()
         self.addCleanup(world.close, False)
-        world.daemons["controller"].args["--node-lost"] = "60s"  # the node that stands still is not given up
+        world.daemons["controller"].args["--node-lost"] = "60s"  # the stopped node is not given up
         world.start()
         calls, mover = Calls(world.address), Calls(world.address)
         self.addCleanup(calls.close)
@@ -102,7 +104,7 @@ class Moves(unittest.TestCase):
             thread.start()
             wait_for("the copy", lambda: phase() == "copying")
             calls("cancelMove", id=shard)
-            wait_for("the end of the copy", lambda: phase() == "undoing", 8)  # the holder of the goal has not answered
+            wait_for("the end of the copy", lambda: phase() == "undoing", 8)  # the target's node has not answered
         finally:
             os.kill(node, signal.SIGCONT)
         thread.join()
@@ -124,7 +126,7 @@ class Moves(unittest.TestCase):
         calls("dropCopy", id=shard, node="", tier="L3")
         os.environ.update(HELIOS_LIBRARY=str(BUILD / "lib" / "libhelios.so.0"), HELIOS_NODE="", HELIOS_STORE_SOCKET="", HELIOS_CONFIG="")
         from helios import _abi  # the library is known by now
-        readers = [_abi.Client(world.address, path=path) for path in ("net", "auto")]  # far from all, and beside L3
+        readers = [_abi.Client(world.address, path=path) for path in ("net", "auto")]  # far from all copies, and beside L3
         views = [(c, next(s for s in c.request_shards("m", -1, 0, 0).shards if f"{s.id[0]:016x}{s.id[1]:016x}" == shard))
                  for c in readers]
         good = [bytes(c.map(s).buffer()) for c, s in views]
@@ -134,7 +136,7 @@ class Moves(unittest.TestCase):
                     world.daemons[name].kill()
                 with concurrent.futures.ThreadPoolExecutor() as pool:
                     reads = [pool.submit(lambda v: bytes(v[0].map(v[1]).buffer()), view) for view in views]
-                    time.sleep(1)  # they find nothing meanwhile but node-0
+                    time.sleep(1)  # meanwhile they find only node-0
                     for name in away:
                         world.daemons[name].start()
                     self.assertEqual([r.result() for r in reads], good)
@@ -144,7 +146,7 @@ class Moves(unittest.TestCase):
             reader.close()
 
     def check_lost(self, world, calls, shard, views):
-        """The only holder has lost it, and the Controller knows: a reader hears so, and waits for nothing."""
+        """The only holder has lost it, and the Controller knows: a reader is told so, and does not wait."""
         world.daemons["node-0"].kill()
         pathlib.Path(world.daemons["node-0"].args["--l2-pool"]).unlink()
         world.daemons["node-0"].start()

@@ -1,4 +1,4 @@
-"""What `-o json` prints: names and types of its members, which scripts rely on."""
+"""The output of `-o json`: names and types of its members, on which scripts rely."""
 import sys
 import unittest
 
@@ -7,7 +7,7 @@ from support.cluster import HELIOS, cluster
 
 
 def shape(value):
-    """Types in place of values; of a list, its elements' different shapes."""
+    """Types instead of values; for a list, the different shapes of its elements."""
     if isinstance(value, dict):
         return {k: shape(v) for k, v in value.items()}
     if isinstance(value, list):

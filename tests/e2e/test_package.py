@@ -1,5 +1,5 @@
-"""The Debian packages: what is in them; unpacked anywhere they run a cluster; installed on a machine their services run by the
-users that the units name; an older package is replaced; what stays when they are removed."""
+"""The Debian packages: their contents; unpacked anywhere, they run a cluster; installed on a machine, their services
+run as the users that the units name; an older package is replaced; what stays after removal."""
 import configparser
 import gzip
 import hashlib
@@ -33,7 +33,7 @@ parallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_
 command: [/usr/bin/python3, -c, "import helios, os; helios.init(); print(os.getuid(), helios.__file__, helios.stats()['path'],
   len(helios.load_state_dict()), helios.stats()['path'])"]
 """
-# What the package was before it was divided.
+# The package before it was divided.
 OLD = {"usr/lib/libhelios.so.0": "old", "usr/include/helios/helios.h": "old", "usr/lib/helios/python/helios/__init__.py": "old",
        "usr/bin/helios": "old", "DEBIAN/control": "Package: helios\nVersion: 0.1.0\nArchitecture: all\nMaintainer: nobody\n"
        "Description: memory-centric platform\n"}
@@ -56,7 +56,7 @@ def setUpModule():
     if not shutil.which("dpkg-shlibdeps"):
         raise unittest.SkipTest("dpkg-dev is not installed")
     made = pathlib.Path(unittest.enterModuleContext(tempfile.TemporaryDirectory()))
-    quick = dict(os.environ, DPKG_DEB_COMPRESSOR_TYPE="none")  # else a third of the test's CPU goes into xz
+    quick = dict(os.environ, DPKG_DEB_COMPRESSOR_TYPE="none")  # otherwise a third of the test's CPU time goes into xz
     paths = said(sys.executable, ROOT / "tools/deb.py", BUILD, made, env=quick).split()
     DEBS = {pathlib.Path(deb).name.partition("_")[0]: deb for deb in paths}
 
@@ -68,7 +68,7 @@ class Package(unittest.TestCase):
         cls.root = cls.dir / "root"
         for deb in DEBS.values():
             said("dpkg-deb", "-x", deb, cls.root)
-        # Nothing of the build is to be found by accident.
+        # Hides the build, so that it is not found by accident.
         cls.env = {k: v for k, v in os.environ.items() if not k.startswith(("HELIOS_", "PYTHONPATH", "LD_"))}
 
     def files(self, package):
@@ -156,7 +156,7 @@ class Package(unittest.TestCase):
     def test_the_example_of_a_configuration_is_one(self):
         text = (self.root / "etc/helios/helios.yaml").read_text()
         conf = self.dir / "helios.yaml"
-        conf.write_text(re.sub(r"^#(?! \S)", "", text, flags=re.M))  # what is no sentence
+        conf.write_text(re.sub(r"^#(?! \S)", "", text, flags=re.M))  # everything but sentences
         shown = json.loads(said(self.root / "usr/bin/helios", "conf", "--config", conf, "-o", "json", env=self.env))["items"]
         found = {option["name"]: option["value"] for option in shown if option["origin"].startswith(f"file {conf}:")}
         self.assertEqual(found, {"plane.management": "10.0.0.0/16", "plane.backbone": "10.1.0.0/16", "plane.migration": "10.2.0.0/16",
@@ -200,7 +200,7 @@ class OnMachine(unittest.TestCase):
             raise unittest.SkipTest("this needs root, overlayfs and namespaces")
         cls.machine = cls.enterClassContext(machine.Machine())
         cls.machine.path("/root/debs").mkdir()
-        # With it each installation has man-db look at every manual page of the machine.
+        # Otherwise each installation has man-db check every manual page of the machine.
         cls.machine.path("/var/lib/man-db/auto-update").unlink(missing_ok=True)
         for deb in DEBS.values():
             cls.machine.copy(deb, "/root/debs")
@@ -233,7 +233,7 @@ class Installed(OnMachine):
         self.assertIn("libhelios.so.0 ", self.machine.said("ldconfig", "-p"))
 
     def start_unit(self, name):
-        """What systemd does for it, as far as users and directories go."""
+        """What systemd does for it, as far as users and directories are concerned."""
         unit = configparser.RawConfigParser(strict=False)
         unit.optionxform = str
         unit.read(self.machine.path(f"/usr/lib/systemd/system/helios-{name}.service"))
@@ -292,7 +292,7 @@ class Installed(OnMachine):
 
 
 class Replaced(OnMachine):
-    """Over the package of before, and removed."""
+    """Installed over the previous package, and removed."""
 
     @classmethod
     def begin(cls):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Optimizer state that data-parallel ranks share out in ranges of elements, as Megatron's distributed optimizer
-does, and extra state of modules, with real daemons: every reader gets what a save of whole state would have given."""
+"""Optimizer state that data-parallel ranks divide into ranges of elements, as Megatron's distributed optimizer does,
+and extra state of modules, with real daemons: every reader gets what a save of whole state would give."""
 from __future__ import annotations
 
 import io
@@ -35,13 +35,13 @@ def same(a, b):
 
 
 def moments(state):
-    """A function of the bits of each element: so it is the same at every layout."""
+    """A function of each element's bits: the same at every layout."""
     return {f"{kind}.{name}": t.contiguous().view(torch.int32).add(i + 1).view(torch.float32)
             for i, kind in enumerate(KINDS) for name, t in state.items()}
 
 
 def even(total, dp_size):
-    """The edges of ranks in a buffer, which is padded, as Megatron's gradient buffers are."""
+    """The bounds of ranks in a buffer, which is padded like Megatron's gradient buffers."""
     each = -(-total // dp_size)
     return [min(total, each * i) for i in range(dp_size + 1)]
 
@@ -86,7 +86,7 @@ class Pieces(ModelCase):
         return ranks
 
     def save(self, model, dp_size, edges, step=3, change=None, **sizes):
-        """A version in pieces; change(rank, optim) may spoil what a rank passes."""
+        """Saves a version in pieces; change(rank, optim) may spoil what a rank passes."""
         for rank in self.gang(model, dp_size, **sizes):
             state = rank.load_state_dict(version=1, copy=True)
             optim = pieces(state, rank.rank.dp, dp_size, edges)
@@ -121,7 +121,7 @@ class Pieces(ModelCase):
                 for version in shared:
                     with self.subTest(version=version, place=place):
                         self.assertTrue(same(reader.load_state_dict("even", version, **place), want))
-        out = self.c.dir / "export"  # one data rank's are whole tensors
+        out = self.c.dir / "export"  # with one data rank the pieces are whole tensors
         self.c.json("model", "export", f"even@{shared[2]}", "--optimizer", "--out", out)
         self.assertIn(FC2, safetensors.read_header(out / "mp_rank_01.safetensors").entries)
         for version in shared:
@@ -187,7 +187,7 @@ class Pieces(ModelCase):
             reader.load_state_dict("ranges", ranges={})
 
     def refused(self, model, change, message):
-        self.step = getattr(self, "step", 10) + 1  # at the same one, ranks would hear of the failure before
+        self.step = getattr(self, "step", 10) + 1  # with the same step, ranks would hear of the earlier failure
         with self.assertRaisesRegex(errors.HeliosError, message):
             self.save(model, 2, even, self.step, change)
         self.assertEqual(sorted(v for v, rec in self.versions(model).items() if rec["state"] == "visible"), [1])

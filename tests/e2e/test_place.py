@@ -89,7 +89,7 @@ class Place(unittest.TestCase):
 
         for node in ("node-1", "node-2"):
             c.json("node", "drain", node)
-        stuck = c.submit(JOB % (8, 1, c.dir / "stop", ""))  # jobs that end would not do, with all servers drained
+        stuck = c.submit(JOB % (8, 1, c.dir / "stop", ""))  # ending jobs would not help, with all servers drained
         said = wait_for("its reason", lambda: (e := c.json("explain", stuck))["reason"] == "NotEnoughFreeSlots" and e)
         self.assertIn("`helios node undrain` of a drained server", said["remedy"])
         c.json("cancel", stuck)
@@ -104,7 +104,7 @@ class Place(unittest.TestCase):
         self.assertEqual(self.states(c)["node-0"], "drained")
 
     def defrags(self, c):
-        """Each leaf is half full, and a gang wants one for itself."""
+        """Each leaf is half full, and a gang needs a whole one."""
         (c.dir / "stop").unlink()
         c.json("node", "undrain", "node-0")
         jobs = []

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Where shards live follows from who reads them, and a move is noticed by no reader, whoever dies meanwhile."""
+"""Shards are placed by who reads them, and readers do not notice a move, whichever daemon dies meanwhile."""
 from __future__ import annotations
 
 import contextlib
@@ -37,7 +37,7 @@ class Placement(StoreCase):
         self.shards = self.c.json("shard", "ls")["items"]
 
     def read(self, node, times):
-        """All shards, by a process of that node that ends and has told of its reads."""
+        """Reads all shards in a process of that node, which reports its reads when it ends."""
         client = self.client(node, path="net")
         for shard in client.request_shards("m", -1, 0, 0).shards:
             for _ in range(times):
@@ -74,11 +74,11 @@ class Placement(StoreCase):
         self.assertEqual(self.c.json("shard", "moves")["items"], [])
         self.assertIn("would go to L2 of node-1: goes to its latest reader (accesses 30, needed 1)",
                       self.c.run("shard", "show", shard["id"]).stdout)
-        self.assertEqual(seen["decision"]["backbonePercent"], -1)  # it does not depend on that
-        # the lines of L3 and of the nodes carry a thousand bits a second: heartbeats alone are more
+        self.assertEqual(seen["decision"]["backbonePercent"], -1)  # the decision does not depend on it
+        # the lines of L3 and of the nodes are set to a thousand bits a second: heartbeats alone exceed that
         moves = wait_for("the use of the backbone", lambda: (m := self.c.json("shard", "moves"))["backbonePercent"] > 0 and m)
         self.assertGreater(moves["backbonePercent"], 90)
-        self.conf("policy.migrate_base=12")  # doubled by its one move: 30 reads would be more, did the backbone not double it again
+        self.conf("policy.migrate_base=12")  # doubled by its one move: 30 reads would be enough if the backbone did not double it again
         self.c.json("shard", "move", shard["id"], "--node", "node-0", "--tier", "l2")
         wait_for("it to be active", lambda: self.placement(shard)["state"] == "active")
         self.assertEqual(self.placement(shard)["decision"]["reason"], "")
@@ -97,7 +97,7 @@ class Placement(StoreCase):
         shard = self.shards[0]
         warm = wait_for("it to be active", lambda: (p := self.placement(shard))["state"] == "active" and p)
         self.assertEqual([x["to"] for x in reversed(warm["changes"])], ["preheat", "active"])
-        self.assertIn(warm["changes"][1]["value"], range(2, 31))  # accesses that were told by then
+        self.assertIn(warm["changes"][1]["value"], range(2, 31))  # accesses that were reported by then
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # what a node loads stays in L3
         pinned = self.shards[1]
         self.c.json("shard", "pin", pinned["id"])
@@ -257,9 +257,9 @@ class Placement(StoreCase):
         mover.start()
         move = wait_for("the switch", lambda: [m for m in self.c.json("shard", "moves")["items"] if m["phase"] == "cleaning"])[0]
         self.assertEqual((move["shard"], move["fromNode"], move["node"], move["reason"]), (shard["id"], "node-0", "node-1", "ordered"))
-        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # the old one is there, and not offered
+        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # the old copy is there, and not offered
         self.assertIn("is already being moved", self.c.refuse("shard", "move", shard["id"], "--tier", "l3"))
-        self.assertIn("is being moved; wait", self.c.refuse("shard", "drop", shard["id"], "--from", "l3"))  # each would count on the other
+        self.assertIn("is being moved; wait", self.c.refuse("shard", "drop", shard["id"], "--from", "l3"))  # each would rely on the other
         self.conf("placement.grace=0")  # of the way back
         self.c.json("shard", "moves", "--cancel", shard["id"])
         mover.join()
@@ -272,7 +272,7 @@ class Placement(StoreCase):
     def test_the_policys_moves_keep_to_their_rate(self):
         self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0", "HELIOS_PLACEMENT_RATE": "1Kbit"})
         self.read("node-1", 30)
-        # the first may exceed what is saved up; the next waits until its bytes are paid back, for minutes
+        # the first may exceed what is saved up; the next waits, for minutes, until its bytes are paid back
         wait_for("one move", lambda: any(m["phase"] == "ended" for m in self.c.json("shard", "moves")["items"]))
         time.sleep(1)  # ten more passes
         self.assertEqual(len(self.c.json("shard", "moves")["items"]), 1)
@@ -304,7 +304,7 @@ class Placement(StoreCase):
                 ("--node", "node-0", "--tier", "l1"), ("--node", "node-1", "--tier", "l1")]
 
     def move_some(self, count, seed, done, stop=None):
-        """Moves of random shards to random places; `done` gets what the command said."""
+        """Moves random shards to random places; `done` gets the command's output."""
         dice = random.Random(seed)
         for _ in range(count):
             if stop is not None and stop.is_set():
@@ -325,13 +325,13 @@ class Placement(StoreCase):
             return [row[0] for row in db.execute("SELECT key FROM kv WHERE key LIKE ?", (prefix + "%",))]
 
     def use(self, shard):
-        """What the store has of its use."""
+        """The recorded use in the store."""
         with contextlib.closing(sqlite3.connect(f"file:{self.c.state}/controller/controller.db?mode=ro", uri=True)) as db:
             found = db.execute("SELECT value FROM kv WHERE key = ?", (f"use/{shard['id']}",)).fetchone()
             return json.loads(bytes(found[0]).split(b" ", 1)[1]) if found else {"slices": []}  # behind its checksum
 
     def verify_whole(self):
-        """Every copy that is offered is good, and nothing is on its way or left over."""
+        """Every offered copy is good, and nothing is in flight or left over."""
         wait_for("the moves to end", lambda: all(m["phase"] == "ended" for m in self.c.json("shard", "moves")["items"]))
         wait_for("the journal of moves to be empty", lambda: not self.records("move/"))
         self.c.json("model", "verify", "m")

@@ -17,7 +17,7 @@ SUITE = BUILD / "tests" / "hw_test_executor_suite"
 
 
 def memory_of(pid):
-    """The limit of its control group, of either kind."""
+    """The limit of its cgroup, v1 or v2."""
     groups = pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii")
     first = re.search(r"^\d+:memory:(.*)$", groups, re.M)
     path = f"/sys/fs/cgroup/memory{first[1]}/memory.limit_in_bytes" if first else f"/sys/fs/cgroup{groups.partition('::')[2].strip()}/memory.max"
@@ -26,7 +26,7 @@ def memory_of(pid):
 
 @contextlib.contextmanager
 def hidden(program):
-    """A link, where the Agent looks for the program first, is away."""
+    """Removes a link where the Agent first looks for the program."""
     target = os.readlink(program)
     program.unlink()
     try:
@@ -43,7 +43,7 @@ class Podman(unittest.TestCase):
         why = podman.why_not()
         if why:
             raise unittest.SkipTest(f"podman starts no container here: {why}")
-        # The Agent's podman is a link that a test can take away.
+        # The Agent's podman is a link that a test can remove.
         cls.bin = cls.dir / "bin"
         cls.bin.mkdir()
         (cls.bin / "podman").symlink_to(shutil.which("podman"))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What a gang will read is on its nodes when its containers start, and travels no longer than it is wanted."""
+"""What a gang will read is on its nodes when its containers start, and is fetched only as long as it is wanted."""
 from __future__ import annotations
 
 import os
@@ -69,7 +69,7 @@ class Prefetch(StoreCase):
         self.assertGreaterEqual(self.told(job, 1), 95)
         self.assertEqual(self.at(first), self.bytes)
         other = next(n for n in self.nodes if n != first)
-        self.assertEqual(self.at(other), 0)  # nothing in vain
+        self.assertEqual(self.at(other), 0)  # nothing was fetched in vain
         self.assertEqual({m["error"] for m in self.moves()}, {""})
         self.assertIn("fetched ahead", self.c.run("describe", job).stdout)
         self.c.kill(first)
@@ -84,7 +84,7 @@ class Prefetch(StoreCase):
         self.c.wait_job(job, "running")
         first, spare = (c["node"] for c in self.c.job(job)["plan"]["containers"])
         self.assertGreaterEqual(self.told(job, 1), 95)
-        self.assertEqual(self.at(spare), 0)  # not before it may be of use
+        self.assertEqual(self.at(spare), 0)  # not before it can be of use
         self.c.kill(first)
         wait_for("the shards on the spare's node", lambda: self.at(spare) == self.bytes)
         self.assertEqual((self.c.job(job)["attempt"], self.c.job(job)["state"]), (1, "running"))

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Checkpoints as they are published, with what they hold besides the tensors of the model: each is taken, read at
-another layout and written again, tensor by tensor; or it is refused by name."""
+"""Checkpoints as they are published, with tensors besides the model's: each is imported, read at another layout and
+exported, tensor by tensor; or it is refused by name."""
 from __future__ import annotations
 
 import json

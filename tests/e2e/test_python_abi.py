@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Every call of the Python binding against a C library that writes down what it was called with, and
-every ctypes struct against a C compiler."""
+"""Every call of the Python binding against a C library that records its arguments, and every ctypes struct
+against a C compiler."""
 from __future__ import annotations
 
 import ctypes
@@ -46,7 +46,7 @@ library.fake_set_bytes.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 
 
 def calls() -> list[str]:
-    """What the library was called with since the last time."""
+    """The library's calls since the last time."""
     return library.fake_calls().decode().splitlines()
 
 
@@ -55,7 +55,7 @@ TEXT = re.sub(r"/\*.*?\*/", "", "".join(h.read_text() for h in HEADERS), flags=r
 
 
 def members(struct: str) -> list[str]:
-    """What a header says is in it, in order."""
+    """The members that a header declares, in order."""
     body = re.search(rf"typedef struct \w+ {{([^{{}}]*)}} {struct};|{struct} {{([^{{}}]*)}};", TEXT)
     names = []
     for one in (body[1] or body[2]).split(";"):
@@ -70,7 +70,7 @@ def described(module) -> dict[str, type[ctypes.Structure]]:
 
 
 class Structs(unittest.TestCase):
-    """All that a module describes, field by field: names, order, offsets, sizes."""
+    """Everything that a module describes, field by field: names, order, offsets, sizes."""
 
     def compare(self, module, **structs: str) -> None:
         ours = described(module)
@@ -96,7 +96,7 @@ class Structs(unittest.TestCase):
         self.assertEqual([(what, int(a), int(b)) for what, a, b in found], expected)
 
     def sizes(self, module) -> None:
-        """What is asked when the module is loaded."""
+        """The sizes that are queried when the module is loaded."""
         self.assertEqual(module._SIZES, {c: ctypes.sizeof(c) for c in described(module).values()})
 
     def test_what_may_grow_begins_with_its_size_and_has_an_initializer(self):
@@ -181,7 +181,7 @@ class Binding(unittest.TestCase):
         self.assertEqual(calls(), ["request m 5 1 2 7 of 2x4/3 0+0 ep 8/1", "free 2"])
         client.version_open("m", "j", 1, 2, 0, 8, split=_abi.Split(2, 4, 3))
         self.assertEqual(calls(), ["open m j 1 2 0/8 layout=0 of 2x4/3"])
-        with self.assertRaisesRegex(errors.NotFound, "general"):  # no sentence: the code's text
+        with self.assertRaisesRegex(errors.NotFound, "general"):  # without a sentence: the code's text
             client.request_shards("m", -1, 2, 0)
         client.close()
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Wrong arguments of every public function of the Python package: each is refused with its name, its value and what is allowed,
-before anything is asked of a daemon."""
+"""Wrong arguments of every public function of the Python package: each is refused with its name, its value and what is
+allowed, before a daemon is asked."""
 from __future__ import annotations
 
 import inspect
@@ -19,7 +19,7 @@ torch = needs.torch()
 import helios  # noqa: E402
 from helios import Piece, Rank, Session, errors, safetensors  # noqa: E402
 
-# Of any argument that is a number, a text, a flag or a mapping: of another kind, or out of range.
+# Wrong values for any argument that is a number, a text, a flag or a mapping: of another kind, or out of range.
 INDEX = ["2", -1, 1.5, True, 1 << 31, [1]]
 SIZE = [*INDEX, 0]
 TEXT = [3, b"m", "a\0b", "\udc80", ["m"]]
@@ -30,7 +30,7 @@ ONE = torch.ones(1)
 
 
 class Nowhere:
-    """A client that must not be asked."""
+    """A client that must not be called."""
 
     def __getattr__(self, name):
         raise AssertionError(f"client.{name} was asked")
@@ -74,7 +74,7 @@ CALLS = {
     "safetensors.write": (lambda **a: safetensors.write(**{"file": io.BytesIO(), "tensors": [], **a}), {
         "metadata": [3, "x", {1: "a"}, {"a": 1}]}),
 }
-# Not the user's, or of a kind that Python itself refuses with the name.
+# Not set by the user, or of a kind that Python itself refuses by name.
 OTHERS = {"Session": {"client"}, "safetensors.parse_header": {"where"}, "safetensors.write": {"file", "tensors"}}
 
 
@@ -90,7 +90,7 @@ class Arguments(unittest.TestCase):
         public = {name for name in helios.__all__ if callable(getattr(helios, name))
                   and not (isinstance(getattr(helios, name), type) and issubclass(getattr(helios, name), Exception))}
         without = {name for name in public if name != "Saved" and not inspect.signature(getattr(helios, name)).parameters}
-        known = {name.split(".")[0] for name in CALLS} | without | {"init", "Saved"}  # init: those of Session
+        known = {name.split(".")[0] for name in CALLS} | without | {"init", "Saved"}  # init: the parameters of Session
         self.assertEqual(public - known, set())
         for name, (_, wrong) in CALLS.items():
             self.assertEqual(parameters(name), set(wrong) | OTHERS.get(name, set()), name)
@@ -135,7 +135,7 @@ class Arguments(unittest.TestCase):
                 return 2
 
         self.assertEqual(operator.index(Piece(torch.ones(1), [torch.tensor(3)], Number()).start), 2)
-        with self.assertRaises(AssertionError):  # goes on to the client
+        with self.assertRaises(AssertionError):  # passes on to the client
             session().load_state_dict("m", 1, tp_size=Number())
 
     def test_one_that_does_not_exist_is_named_by_python(self):

@@ -87,7 +87,7 @@ class RankEnvironment(unittest.TestCase):
 
 
 def config_of(*runs):
-    """What a model's config says of its layers: per stage its (first, count) chunks."""
+    """A model's config of its layers: per stage its (first, count) chunks."""
     return {"architecture": "LlamaForCausalLM", "layers": sum(count for stage in runs for _, count in stage), "tp": 1, "pp": len(runs),
             "virtualStages": len(runs[0]), "stages": [[{"first": first, "count": count} for first, count in stage] for stage in runs]}
 
@@ -311,7 +311,7 @@ class Sessions(unittest.TestCase):
             with self.subTest(own):
                 shutil.rmtree(self.root)
                 self.root.mkdir()
-                # The stored names are of the other naming, as an earlier Helios kept them.
+                # The stored names use the other naming, as an earlier Helios stored them.
                 self.publish({**config_of([(0, 2)], [(2, 2)]), "naming": own},
                              naming="te" if own == "local" else "local")
                 session = self.session(pp_size=1, world_size=1)

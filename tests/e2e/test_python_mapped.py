@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Tensors of helios.load_state_dict on a real cluster: they may be written, and nobody else sees it;
-helios.init() finds the cluster; the process ends in silence with tensors wherever they live."""
+"""Tensors of helios.load_state_dict on a real cluster: they can be written, and no other process sees it; helios.init()
+finds the cluster; the process ends without messages wherever its tensors are."""
 from __future__ import annotations
 
 import os
@@ -27,7 +27,7 @@ torch.set_num_threads(1)
 
 
 def same(a, b):
-    """Bit for bit: random bytes have NaNs among them."""
+    """Bit for bit: random bytes include NaNs."""
     return torch.equal(a.detach().view(torch.int32), b.detach().view(torch.int32))
 
 
@@ -51,9 +51,10 @@ class World(unittest.TestCase):
         return self.session.load_state_dict("toy", **options)
 
     def python(self, code, alone=False, **env):
-        """Run a program with the package; its exit status, output and errors. `alone`: an interpreter that is taken down, too."""
+        """Run a program with the package; its exit status, output and errors. `alone`: in an interpreter of its own,
+        including its teardown."""
         outside = {k: v for k, v in os.environ.items() if not k.startswith(("HELIOS_", "CONTROLLER_"))}
-        if not env:  # who is told of a cluster's directory finds the secret there
+        if not env:  # a process that knows the cluster's directory finds the secret there
             env = {"HELIOS_AUTH_SECRET_FILE": os.environ["HELIOS_AUTH_SECRET_FILE"]}
         env = {**outside, "HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"], "CONTROLLER": self.controller,
                "PYTHONPATH": str(ROOT / "python"), **env}
@@ -105,7 +106,7 @@ class Mapped(World):
         sum(float(t.float().sum()) for t in state.values())
         self.assertEqual(private(), 0)
         state["decoder.final_layernorm.weight"].zero_()  # 256 bytes
-        self.assertIn(private(), range(1, 129))  # KiB: one page, two where it lies on a border
+        self.assertIn(private(), range(1, 129))  # KiB: one page, or two if it crosses a page boundary
 
     def test_the_process_ends_in_silence_wherever_tensors_live(self):
         done = self.python("""
@@ -149,7 +150,7 @@ class Mapped(World):
 
 
 class Find(World):
-    """Outside of a job, without an address."""
+    """Outside of a job, and without an address."""
 
     INIT = """
         import helios, sys

@@ -79,7 +79,7 @@ class HybridPS(unittest.TestCase):
                 r"Use at least emu:204KiB")
         with self.assertRaisesRegex(hybridps.HybridPSError, said):
             hybridps.manage(model, None, device="emu:64KiB", chunk_bytes=4096)
-        with hybridps.Client("emu:64KiB", chunk_bytes=4096) as client:  # is asked for nothing in advance
+        with hybridps.Client("emu:64KiB", chunk_bytes=4096) as client:  # for which nothing is requested in advance
             client.register_module(model)
             with self.assertRaisesRegex(hybridps.HybridPSError, said):
                 model(torch.ones(1, 512))

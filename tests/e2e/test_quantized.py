@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Quantized checkpoints as libraries write them: each is taken at two layouts, read at the other one and written again
-bit for bit; or it is refused by a text that names the tensor and what to do, and taken with --unsliced."""
+"""Quantized checkpoints as libraries write them: each is imported at two layouts, read at the other one and exported
+bit for bit; or it is refused with a text that names the tensor and the remedy, and imported with --unsliced."""
 from __future__ import annotations
 
 import json
@@ -30,7 +30,8 @@ def moe(under, names, width=FFN):
 
 
 def quantized(shapes, parts, keep=lambda name: False, ends_with=LINEAR):
-    """Every linear of two dimensions as `parts` say: [(ending in place of weight, dtype, shape of rows and columns)]."""
+    """Every linear layer of two dimensions as in `parts`: [(ending instead of weight, dtype, shape of rows and
+    columns)]."""
     out = {}
     for name, shape in shapes.items():
         if not name.endswith(ends_with) or keep(name):
@@ -83,12 +84,12 @@ class Quantized(PublishedCase):
             "language_model.model.layers.", shapes))
 
     def pairs(self, state, weight, rows):
-        """Rows of (bytes, scales) of a matrix: each row with the scales that it is multiplied by."""
+        """Rows of (bytes, scales) of a matrix: each row with its scales."""
         w, scale = flat(state[weight]).reshape(state[weight].shape), state[weight + "_scale_inv"]
         return [(w[r].numpy().tobytes(), flat(scale[r // rows]).numpy().tobytes()) for r in range(w.shape[0])]
 
     def test_blocks_that_end_inside_heads_and_gates(self):
-        # Heads have 8 rows and blocks 12: in QKV a scale is of 4 rows. Of gate and up, 128 rows each, too.
+        # Heads have 8 rows and blocks 12: in QKV a scale covers 4 rows; in gate and up, of 128 rows each, too.
         said = {**config("llama", "fp8"), "quantization_config": {"quant_method": "fp8", "weight_block_size": [12, 4]}}
         parts = [("weight", "F8_E4M3", lambda r, c: [r, c]), ("weight_scale_inv", "F32", lambda r, c: [-(-r // 12), -(-c // 4)])]
         one = self.check(said, ends() | layers("model.layers.", quantized(LLAMA, parts)))
@@ -103,7 +104,7 @@ class Quantized(PublishedCase):
         self.assertTrue(self.c.json("model", "show", one)["versions"][0]["proved"])
 
     def test_half_a_block_at_the_end_of_gate(self):
-        # As DeepSeek-V2-Lite has it: 85.5 blocks of 128 rows. No even size cuts that at the edge of a block.
+        # As in DeepSeek-V2-Lite: 85.5 blocks of 128 rows. No even division falls on a block boundary.
         width, said = 84, with_blocks("llama", intermediate_size=84)
         mlp = {"mlp.gate_proj.weight": [width, H], "mlp.up_proj.weight": [width, H], "mlp.down_proj.weight": [H, width]}
         home, tensors = self.refused(said, ends() | layers("model.layers.", quantized(ATTENTION | NORMS | mlp, blocks())),

@@ -1,4 +1,5 @@
-"""Jobs that wait for slots: two queues, a quota, preemption of real gangs, and a Controller that is restarted meanwhile."""
+"""Jobs that wait for slots: two queues, a quota, preemption of real gangs, and a restart of the Controller in
+between."""
 import json
 import pathlib
 import sys
@@ -16,7 +17,8 @@ stopGrace: 20s
 {more}
 """
 
-# One that ends while it saves; one whose second rank stands still; one that is lost four times before it makes steps again.
+# One job that ends while it saves; one whose second rank is stopped; one that is lost four times before it makes steps
+# again.
 PROGRAM = '''
 import os, pathlib, signal, sys, time
 import helios
@@ -73,7 +75,7 @@ class Queue(unittest.TestCase):
         c = self.c
         dev = self.submit("dev", 2, "queue: dev")
         c.wait_job(dev, "running")
-        # the quota of its queue holds the next one back, though slots are free
+        # the quota of its queue holds the next one back, although slots are free
         more = self.submit("more", 1, "queue: dev\npriority: -5")
         said = self.why(more, "QuotaExceeded")
         self.assertRegex(said["text"], "queue dev holds 2 of its quota of 2 slots, and this job needs 1")
@@ -81,7 +83,7 @@ class Queue(unittest.TestCase):
         self.assertRegex(c.run("explain", more).stdout, "QuotaExceeded[^$]*quota[^$]*place +1 of 1")
         fill = self.submit("fill", 2, "timeouts: {run: 10m}")
         c.wait_job(fill, "running")
-        # who can't have the slots without stopping equals waits, with an estimate
+        # a job that could get its slots only by stopping jobs of equal priority waits, with an estimate
         late = self.submit("late", 2)
         self.assertGreater(self.why(late, "NotEnoughFreeSlots")["startMs"], 0)
 
@@ -91,8 +93,8 @@ class Queue(unittest.TestCase):
             now = c.job(job)
             self.assertEqual((now["state"], now["attempt"], now["restarts"]), ("pending", 2, 0))
             self.assertIn("preempted", self.kinds(job))
-            self.assertTrue((c.dir / f"saved-{name}-1").exists())  # they had their grace
-        # priority first, then fair share: prod has three parts of four
+            self.assertTrue((c.dir / f"saved-{name}-1").exists())  # they were given their grace
+        # priority first, then fair share: prod has a weight of three quarters
         self.assertEqual(self.line()[-1], more)
         before = self.line()
 
@@ -192,7 +194,7 @@ onFailure: {{"9": fail}}
         self.assertEqual(why["startMs"], said["untilMs"])
         self.assertRegex(why["text"], "needs 2 slots.*1 server is reserved")
         self.assertRegex(c.run("explain", late).stdout, "starts +in about 3.0 h, by the end of reservations")
-        # all or none; and what is wrong is said
+        # all or none; and the error says what is wrong
         self.assertRegex(c.refuse("node", "reserve", "node-1,node-7", "--for", "1h"), "no node 'node-7', so none is reserved")
         self.assertEqual([n["reservedUntilMs"] for n in c.json("nodes")["items"]], [said["untilMs"], 0])
         self.assertRegex(c.refuse("node", "reserve", "node-1", code=2), "--for 4h")
@@ -204,7 +206,7 @@ onFailure: {{"9": fail}}
         self.assertEqual(c.json("node", "unreserve", "node-0,node-1")["untilMs"], 0)
         c.wait_job(late, "running")
         self.assertEqual(self.places(late), {"node-0"})
-        # a job that runs there stays, and is named
+        # a job running there stays, and is named
         self.assertEqual(c.json("node", "reserve", "node-0", "--for", "1h")["jobs"], [late])
         self.assertEqual(c.job(late)["state"], "running")
         self.assertRegex(c.run("nodes").stdout, "node-0:0 +reserved")

@@ -1,4 +1,5 @@
-"""Every job of a real cluster has a rank table: first that it is being made, then whole, and after a restart the same ranks."""
+"""Every job of a real cluster has a rank table: at first marked as incomplete, then complete, and after a restart with
+the same ranks."""
 import json
 import os
 import pathlib
@@ -11,8 +12,8 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support.cluster import BUILD, ROOT, cluster, wait_for  # noqa: E402
 
-# A rank notes what the table says when it starts, waits until it is complete, and then for its end. cp would fail on a
-# file that is replaced while it is copied.
+# A rank records what the table says when it starts, waits until it is complete, and then for its own end. cp would fail
+# on a file that is replaced during the copy.
 RANK = """
 cat "$RANK_TABLE_FILE" > %(dir)s/$RANK.$HELIOS_ATTEMPT.first
 env > %(dir)s/$RANK.$HELIOS_ATTEMPT.env
@@ -36,7 +37,7 @@ def job(directory, more="", tp=2):
 
 
 def notes(directory, attempt, kind, ranks=4):
-    """What the ranks noted, once all have."""
+    """What the ranks recorded, once all have."""
     files = [directory / f"{rank}.{attempt}.{kind}" for rank in range(ranks)]
     wait_for(f"{kind} of attempt {attempt}", lambda: all(f.exists() for f in files))
     return [f.read_text() for f in files]
@@ -67,7 +68,7 @@ class RankTables(unittest.TestCase):
             seen = [environment(t) for t in notes(c.dir, 1, "env")]
             path = pathlib.Path(seen[0]["RANK_TABLE_FILE"])
             self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o644)
-            self.assertEqual(os.listdir(path.parent), [path.name])  # no temporary file stays
+            self.assertEqual(os.listdir(path.parent), [path.name])  # no temporary file is left
             self.assertEqual([e["GROUP_RANK"] for e in seen], ["0", "1", "2", "3"])
             self.assertEqual({e["GROUP_WORLD_SIZE"] for e in seen}, {"4"})
             self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in seen}, {"0"})

@@ -20,7 +20,7 @@ from support.ranktable_scenarios import (INITIALIZING, KEY, WAIT_S, Controller, 
                                          pod_object)
 from support.side_by_side import SideBySide  # noqa: E402
 
-AT_ONCE = 6  # tests, each with a server and a controller of its own; what they wait for is mostly the controller's rounds
+AT_ONCE = 6  # tests, each with its own server and controller, which mostly wait for the controller's rounds
 
 
 class Scripted(World):
@@ -56,17 +56,17 @@ class Common(Scripted, Scenarios, unittest.TestCase):
 
 
 class Faults(Scripted, unittest.TestCase):
-    """What only this one can be made to do."""
+    """What only this server can be made to do."""
 
     def pods_behind_the_scenes(self, job, indices, server=1):
-        """With their devices, faster than by requests."""
+        """Adds them with their devices, faster than by requests."""
         for i in indices:
             pod = pod_object(job, i)
             pod["metadata"]["annotations"][KEY] = devices(server + i)
             self.server.put("pods", pod)
 
     def test_an_api_server_that_is_back_at_once(self):
-        """To start a real one takes longer than to notice that it has gone."""
+        """Starting a real one takes longer than noticing that it has gone."""
         _, c = self.two()
         self.kill_server()
         self.start_server()
@@ -85,7 +85,7 @@ class Faults(Scripted, unittest.TestCase):
         self.assertEqual(len({text for _, text in self.server.patched if "completed" in text}), 1)
 
     def test_a_write_whose_answer_is_overtaken(self):
-        """Somebody else's change is seen before the answer to ours, which must not bring back what was."""
+        """Another client's change is seen before the answer to ours, which must not bring the old value back."""
         self.server.slow_answers = 1
         self.server.release.clear()
         self.addCleanup(self.server.release.set)
@@ -103,14 +103,14 @@ class Faults(Scripted, unittest.TestCase):
 
     def test_versions_that_are_forgotten(self):
         _, c = self.two()
-        with self.server.lock:  # deleted, and nobody was told
+        with self.server.lock:  # deleted without notifying a watch
             self.server.delete("pods", self.ns, "j-w-1")
             self.server.forget()
         self.wait_status("initializing")
         self.assertGreater(c.metric('helios_ranktable_lists_total{kind="pods"}'), 1)
 
     def test_a_list_of_many_pages_that_expires_in_the_middle(self):
-        """Nothing is decided from the half of a new list and the half of an old one."""
+        """No decision is based on half of a new list and half of an old one."""
         self.server.page = 2
         job = self.job(replicas=5)
         self.pods_behind_the_scenes(job, range(5))
@@ -119,7 +119,7 @@ class Faults(Scripted, unittest.TestCase):
         pages = [r for r in self.server.requests if r[:2] == ("LIST", "pods")]
         self.assertEqual(len(pages), 3)
 
-        def expire():  # after the first page of the next list: what it said is of yesterday
+        def expire():  # after the first page of the next list: its contents are out of date
             self.server.between_pages = None
             c.let_decide(3)  # and it must not decide anything
             for i in range(5):
@@ -127,7 +127,7 @@ class Faults(Scripted, unittest.TestCase):
             self.pods_behind_the_scenes(job, range(5), server=11)
             self.server.oldest = self.server.version
         with self.server.lock:
-            for i in range(3):  # the new list has them on other servers, of which the first page shows two
+            for i in range(3):  # in the new list they are on other servers, of which the first page shows two
                 self.server.delete("pods", self.ns, f"j-w-{i}")
             self.pods_behind_the_scenes(job, range(3), server=6)
             self.server.between_pages = expire
@@ -165,7 +165,7 @@ class Faults(Scripted, unittest.TestCase):
         self.assertIn("jobs is forbidden", c.text())
 
     def test_our_own_writes_come_late(self):
-        """They are not taken for somebody else's."""
+        """Our own writes are not taken for another client's."""
         job, c = self.two()
         self.settle(c)
         self.server.late["configmaps"] = 1.5
@@ -189,7 +189,7 @@ class Faults(Scripted, unittest.TestCase):
         self.assertEqual((c.writes() - writes, c.reads()), (1, 1))
 
     def test_a_config_map_that_does_not_take_the_table(self):
-        """Immutable, or full: who made it is told so once, and it is tried until it does."""
+        """Immutable, or full: its creator is told once, and it is tried again until it works."""
         self.server.refusals += [["configmaps", "PATCH", 4, kube_api.Refused(422, "Invalid", "field is immutable")]]
         _, c = self.two()
         self.settle(c)
@@ -200,7 +200,7 @@ class Faults(Scripted, unittest.TestCase):
         self.assertEqual(c.metric('helios_ranktable_jobs{state="completed"}'), 1)
 
     def test_a_config_map_of_two_jobs_is_not_read_for_our_own_write(self):
-        """Our write comes back before its answer, and wakes the job that may not write."""
+        """Our write comes back before its answer, and wakes the job that must not write."""
         first = self.job()
         time.sleep(1.1)  # creation times are whole seconds
         self.job("other", config_map=False, volume="rings-config-j")
@@ -219,7 +219,7 @@ class Faults(Scripted, unittest.TestCase):
         self.assertEqual((c.writes(), c.reads()), (1, 0))
 
     def test_a_watch_that_breaks_and_breaks_again(self):
-        """Told of the first time, then less and less, and when it goes on."""
+        """Reported the first time, then less and less often, and when it works again."""
         self.server.refusals += [["pods", "WATCH", 2, kube_api.Refused(500, "InternalError", "no watch today")]]
         _, c = self.two(self.controller("--no-leader-elect"))
         wait_for("it goes on", lambda: "watch of /api/v1/pods continues, failures=2" in c.text(), WAIT_S)
@@ -235,10 +235,10 @@ class Faults(Scripted, unittest.TestCase):
             wait_for("it is tried again", lambda n=seen: watches() > n, WAIT_S)
         lines = [line for line in c.text().splitlines() if "/api/v1/pods" in line]
         self.assertEqual(["continues" in line for line in lines][:2], [False, True])
-        self.assertLessEqual(len(lines), 4)  # another time when it has broken ten seconds long
+        self.assertLessEqual(len(lines), 4)  # and once more when it has failed for ten seconds
 
     def test_protocol_buffers_that_cannot_be_read(self):
-        """It is said, and JSON is asked for: lists alone would do, too, but bring no events."""
+        """The error is reported, and JSON requested: lists alone would do as well, but bring no events."""
         self.server.nonsense = b"\0\0\0\7nothing"
         _, c = self.two(self.controller("--no-leader-elect"))
         self.assertEqual(c.text().count("are not an event"), 1)
@@ -249,7 +249,7 @@ class Faults(Scripted, unittest.TestCase):
         wait_for("the watch brings changes", is_told, WAIT_S)
 
     def test_a_server_that_takes_no_watch_up(self):
-        """It takes connections and says nothing: that is no watch that has ended in peace."""
+        """The server accepts connections and sends nothing: that is not a watch that ended normally."""
         _, c = self.two(self.controller("--watch-window", "1s"))
         failures = 'helios_ranktable_watch_failures_total{kind="pods"}'
         self.assertEqual(c.metric(failures), 0)
@@ -259,14 +259,14 @@ class Faults(Scripted, unittest.TestCase):
         self.assertIn("has not answered in time", c.text())
 
     def test_versions_that_are_always_forgotten(self):
-        """Lists are not asked for without a pause."""
+        """Lists are not requested without a pause."""
         def lists():
             return sum(r[:2] == ("LIST", "pods") for r in self.server.requests)
         _, c = self.two()
         before = lists()
         self.server.amnesia = True
         self.server.cut_watches()
-        c.let_decide(30)  # 3 s at least, and a second between two lists
+        c.let_decide(30)  # at least 3 s, and a second between two lists
         self.assertLess(lists() - before, 10)
         wait_for("it goes on listing", lambda: lists() - before > 2, WAIT_S)
 
@@ -286,7 +286,7 @@ class Faults(Scripted, unittest.TestCase):
         self.wait_status("initializing")
 
     def test_a_thousand_pods_in_one_write(self):
-        """They come over seconds, and a table that nobody may use yet is not written for any of them."""
+        """Pods come over seconds; the table, which is not usable yet, is not written for each of them."""
         job = self.job(replicas=1000)
         c = self.controller()
         for i in range(1000):
@@ -337,7 +337,7 @@ class Lint(Scripted, unittest.TestCase):
 
 class Flags(unittest.TestCase):
     def test_the_log_goes_where_the_flags_of_hccl_controller_say(self):
-        """Those of the specification's manifests, and of its later versions."""
+        """Those of the specification's manifests, and of their later versions."""
         with tempfile.TemporaryDirectory() as folder:
             file, named = f"{folder}/hccl-controller.log", f"{folder}/helios-ranktable.log"
             for flags, log in ((("--logtostderr=false", f"--log_dir={folder}", f"--log_file={file}", "--stderrthreshold=1", "-v=5"), file),

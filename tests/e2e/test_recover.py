@@ -1,4 +1,5 @@
-"""The Controller's state is lost: pool and archive hold all that makes the versions, and `helios recover` brings them back."""
+"""The Controller's state is lost: pool and archive contain everything that makes the versions, and `helios recover`
+brings them back."""
 from __future__ import annotations
 
 import ctypes
@@ -24,7 +25,7 @@ sys.dont_write_bytecode = True
 
 
 class Stub(types.ModuleType):
-    """Of torch a save needs the names of dtypes only."""
+    """A save needs only torch's dtype names."""
     Tensor = type("Tensor", (), {})
 
     def __getattr__(self, name):
@@ -40,11 +41,11 @@ os.environ["HELIOS_LIBRARY"] = str(BUILD / "lib" / "libhelios.so.0")
 
 import helios  # noqa: E402
 
-MANIFEST = "6d616e6966657374"  # how the ids of manifests begin
+MANIFEST = "6d616e6966657374"  # prefix of the ids of manifests
 
 
 class Filled:
-    """A tensor whose every byte is the same."""
+    """A tensor whose bytes are all the same."""
     dtype = "torch.float32"
 
     def __init__(self, shape, byte):
@@ -86,7 +87,7 @@ class Recover(unittest.TestCase):
         return numbers.pop()
 
     def wait_manifests(self, c, count):
-        """All shards and `count` manifests are where they are kept."""
+        """Waits until all shards and `count` manifests are stored."""
         if "HELIOS_ARCHIVE_URL" in c.env:
             ids = {s["id"] for s in c.json("shard", "ls")["items"]}
             wait_for("everything to be archived",
@@ -98,7 +99,7 @@ class Recover(unittest.TestCase):
                      lambda: len(re.findall("sweep ended", log.read_text()[len(text):])) >= 2)
 
     def seen(self, c):
-        """All that users see of the models, and the bytes of every rank's stream."""
+        """Everything that users see of the models, and the bytes of every rank's stream."""
         shown = {}
         for m in c.json("model", "ls")["items"]:
             name = m["name"]
@@ -127,7 +128,7 @@ class Recover(unittest.TestCase):
             path.unlink()
 
     def lose_and_recover(self, env, change):
-        """An import and two saves; `change`, recover, and everything is as it was."""
+        """An import and two saves; `change`, recover, and everything is as before."""
         with cluster(env=env) as c:
             self.load(c, "m")
             self.assertEqual([self.save(c, "m", 10, 1), self.save(c, "m", 20, 2)], [2, 3])
@@ -149,7 +150,7 @@ class Recover(unittest.TestCase):
             begun = len(log.read_text())
             wait_for("sweeps", lambda: len(re.findall("sweep ended", log.read_text()[begun:])) >= 4)
             self.assertEqual(self.seen(c), before)
-            c.kill("controllerd")  # who it is now is durable
+            c.kill("controllerd")  # its new identity is durable
             self.assertEqual(c.run(*c.up_args).returncode, 0)
             wait_for("the claim", lambda: c.json("info")["claim"] != "unknown")
             self.assertEqual((c.json("info")["claim"], c.json("info")["cluster"]), ("ok", cluster_id))
@@ -216,7 +217,7 @@ class Recover(unittest.TestCase):
             lost = {s["id"] for s in c.json("shard", "ls", "--model", "lost")["items"]}
             size = len(self.files())
 
-            def damage(state):  # the manifest of one is nowhere
+            def damage(state):  # one version's manifest is missing everywhere
                 self.forget(state)
                 pathlib.Path(c.info["pool"]).unlink()
                 for path in self.archive.glob(f"??/{MANIFEST}*.safetensors"):
@@ -230,7 +231,7 @@ class Recover(unittest.TestCase):
             self.assertIn("no manifest names them", shown.stdout)
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
             self.assertEqual((len(self.files()), c.json("info")["claim"]), (size, "refused"))
-            c.kill("controllerd")  # what it has now does not pass for the newest catalogue
+            c.kill("controllerd")  # its present catalogue is not taken for the newest
             self.assertEqual(c.run(*c.up_args).returncode, 0)
             self.assertEqual((len(self.files()), c.json("info")["claim"]), (size, "refused"))
             given = c.json("recover", "--discard")

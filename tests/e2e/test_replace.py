@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Trainings that lose ranks are those that nothing disturbed: a gang that is restarted as a whole equals the unsliced
-reference, and one whose lost ranks are replaced while the others stay equals that one to the last bit.
+"""Trainings that lose ranks equal undisturbed ones: a gang that is restarted as a whole equals the unsliced reference,
+and one whose lost ranks are replaced while the others stay equals that one to the last bit.
 """
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ import reference_loss  # noqa: E402
 torch.set_num_threads(1)
 STEPS, SAVE, RANKS = 48, 8, 2
 FOREVER = 1000000  # steps of a job that is cancelled
-SPEAKS = 1  # of the last stage, the rank that has the loss
+SPEAKS = 1  # of the last stage, the rank that prints the loss
 
 
 class Replace(unittest.TestCase):
@@ -80,7 +80,8 @@ class Replace(unittest.TestCase):
         return wait_for(f"steps of generation {generation} of {job}", training, 120)
 
     def losses(self, job: str) -> list[float]:
-        """Of the first steps; one that was made twice had the same loss both times, to the last bit."""
+        """The losses of the first steps; a step that was made twice must have the same loss both times, to the last
+        bit."""
         losses: dict[int, float] = {}
         for p in self.lines(job, "PROGRESS"):
             self.assertEqual(losses.setdefault(p["step"], p["loss"]), p["loss"], p)
@@ -94,7 +95,7 @@ class Replace(unittest.TestCase):
         return [e["text"] for e in self.c.job(job)["events"] if e["kind"] == kind]
 
     def restarted(self) -> list[float]:
-        """The curve of a gang that was restarted as a whole: that of the unsliced model."""
+        """The curve of a gang that was restarted as a whole equals the unsliced model's."""
         job = self.submit(restarts=2)
         wait_for("the first version", lambda: self.lines(job, "SAVED"))
         os.kill(self.ranks(job)[0]["pid"], signal.SIGKILL)
@@ -119,14 +120,14 @@ class Replace(unittest.TestCase):
         return losses
 
     def accounted(self, job: str) -> None:
-        """Its parts of time sum to the wall time, and each recovery has its times in the metrics."""
+        """The parts of its time sum to the wall time, and each recovery's times are in the metrics."""
         now, seen = time.time() * 1000, self.c.job(job)
         ledger = seen["ledger"]
         parts = sum(ms for key, ms in ledger.items() if key.endswith("Ms") and key != "wallMs")
         self.assertEqual(parts, ledger["wallMs"])
         self.assertAlmostEqual(ledger["wallMs"] / (now - seen["submittedMs"]), 1, delta=0.01 + 1000 / ledger["wallMs"])
         self.assertGreater(ledger["lostMs"], 0, ledger)
-        made = [p["step"] for p in self.lines(job, "PROGRESS")]  # of another rank, which may have ended a step that this one did not
+        made = [p["step"] for p in self.lines(job, "PROGRESS")]  # of another rank, which can be a step ahead
         self.assertAlmostEqual(ledger["replayed"], len(made) - len(set(made)), delta=2, msg=str(ledger))
         if ledger["replayed"] == 0:
             self.assertEqual(ledger["replayMs"], 0, ledger)
@@ -143,12 +144,12 @@ class Replace(unittest.TestCase):
         self.addCleanup(self.end, job)
         before = self.steps_from(job, 1)
         wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
-        os.kill(before[0]["pid"], signal.SIGKILL)  # rank 0, where the others meet
+        os.kill(before[0]["pid"], signal.SIGKILL)  # rank 0, where the ranks meet
         second = self.steps_from(job, 2)
         wait_for("the first recovery to be told", lambda: self.events(job, "recovered"))
-        os.kill(second[1]["pid"], signal.SIGSTOP)  # it is ended for that
+        os.kill(second[1]["pid"], signal.SIGSTOP)  # the stop makes it fail
 
-        def replaced_too():  # on a busy machine the gang may have come together once more before
+        def replaced_too():  # on a busy machine the gang may have met once more before
             ranks = self.steps_from(job, 3)
             return ranks[1]["pid"] != second[1]["pid"] and ranks
         third = wait_for("rank 1 to be replaced", replaced_too, 120)
@@ -188,7 +189,7 @@ class Replace(unittest.TestCase):
             return None
 
     def kill_server(self, node: str) -> None:
-        """Agent, shims and ranks at once, as where the power fails."""
+        """Kills Agent, shims and ranks at once, as when the power fails."""
         agent, shims = self.c.pid(node), []
         for lock in (self.c.state / "agents" / node / "containers").glob("*/shim.pid"):
             shims.append(int(lock.read_text().split()[0]))
@@ -199,7 +200,7 @@ class Replace(unittest.TestCase):
                 os.kill(pid, signal.SIGKILL)
 
     def parked(self, job: str) -> list[tuple[str, int]]:
-        """Node and number of the parked containers that run."""
+        """Node and number of the running parked containers."""
         shown = self.c.job(job)
         states = {c["id"].rsplit(".", 1)[1]: c["state"] for c in shown["containers"]}
         return [(p["node"], p["index"]) for p in shown["plan"]["containers"]
@@ -220,8 +221,8 @@ class Replace(unittest.TestCase):
         wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
         wait_for("the spare", lambda: self.c.job(job)["containers"][2]["state"] == "running")
         port = self.master_port(gone, f"{job}.1.0")
-        self.kill_server(gone)  # with rank 0, where the others meet
-        with wait_for("its port to be free", lambda: self.listen(port)):  # somebody else's, on the other server
+        self.kill_server(gone)  # with rank 0, where the ranks meet
+        with wait_for("its port to be free", lambda: self.listen(port)):  # another process's, on the other server
             after = {r["rank"]: r for r in self.steps_from(job, 2)}
         self.assertNotEqual(self.master_port(stays, f"{job}.1.2"), port)
         seen = self.c.job(job)
@@ -259,7 +260,7 @@ class Replace(unittest.TestCase):
                          rf"^container 0 on {gone} was lost: the container's shim \(process \d+\) ended without a result")
         wait_for("a spare in place of the one that was used", lambda: [index for _, index in self.parked(job)] == [3])
 
-        os.kill(self.shim(self.parked(job)[0][0], f"{job}.1.3"), signal.SIGKILL)  # what is parked is lost, too
+        os.kill(self.shim(self.parked(job)[0][0], f"{job}.1.3"), signal.SIGKILL)  # the parked container is lost, too
         wait_for("another one in its slot", lambda: [index for _, index in self.parked(job)] == [4])
         self.losses_agree(job)
         self.assertEqual((self.c.job(job)["attempt"], self.c.job(job)["state"]), (1, "running"))
@@ -270,7 +271,7 @@ class Replace(unittest.TestCase):
         before = self.steps_from(job, 1)
         wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
         place = self.c.job(job)["plan"]["containers"][0]
-        os.kill(self.shim(place["node"], f"{job}.1.0"), signal.SIGKILL)  # with rank 0, where the others meet
+        os.kill(self.shim(place["node"], f"{job}.1.0"), signal.SIGKILL)  # with rank 0, where the ranks meet
         second = {r["rank"]: r for r in self.steps_from(job, 2)}
         seen = self.c.job(job)
         self.assertEqual((seen["attempt"], seen["state"], seen["restarts"]), (1, "running", 0))
@@ -299,7 +300,7 @@ class Replace(unittest.TestCase):
 
         home = self.c.state / "agents" / nodes[1] / "containers" / f"{job}.1.1"
         self.c.kill(nodes[1])
-        (home / "spec.json").write_text("{")  # of a rank that runs
+        (home / "spec.json").write_text("{")  # of a running rank
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
         third = {r["rank"]: r for r in self.steps_from(job, 3)}
         self.assertEqual(third[0]["pid"], second[0]["pid"], "the survivor keeps its process")
@@ -330,7 +331,7 @@ class Replace(unittest.TestCase):
     def test_a_rank_that_lives_on_unseen_saves_nothing_and_ends(self):
         agents = {"node-0": self.c.pid("node-0")}
         self.addCleanup(self.c.up)
-        moved = Daemon(self.c, "node-1").again("--host-id", "elsewhere")  # else another Agent of the machine ends the rank
+        moved = Daemon(self.c, "node-1").again("--host-id", "elsewhere")  # otherwise another Agent of the machine ends the rank
         agents["node-1"] = self.enterContext(moved).pid
         job = self.submit(FOREVER, recovery={"mode": "replace"}, spareSlots=1, nodeLostAfter="6s")
         self.addCleanup(self.end, job)
@@ -339,7 +340,7 @@ class Replace(unittest.TestCase):
         wait_for("the spare", lambda: len(self.parked(job)) == 1)
         silent, stays = (self.c.job(job)["plan"]["containers"][i]["node"] for i in (1, 0))
         agent, home = agents[silent], self.c.state / "agents" / silent / "containers" / f"{job}.1.1"
-        os.kill(agent, signal.SIGSTOP)  # its rank goes on, and nothing has cut its connections on this machine
+        os.kill(agent, signal.SIGSTOP)  # its rank goes on, and nothing on this machine has cut its connections
         try:
             after = {r["rank"]: r for r in self.steps_from(job, 2)}
             self.assertEqual(after[0]["pid"], before[0]["pid"], "the survivor keeps its process")
@@ -360,7 +361,7 @@ class Replace(unittest.TestCase):
             self.assertEqual(losses.setdefault(p["step"], p["loss"]), p["loss"], p)
 
     def slow_down(self, job: str, rank: dict) -> None:
-        """Until it is named for that."""
+        """Waits until it is reported as slow."""
         def named() -> bool:
             for _ in range(20):  # it gets a tenth of the time
                 os.kill(rank["pid"], signal.SIGSTOP)
@@ -383,12 +384,12 @@ class Replace(unittest.TestCase):
         self.assertEqual(report["refused"], [])
         for f in report["faults"]:
             self.assertEqual((f["made"], f["recovered"]), (1, 1), (f, told))
-            if " is slow: " not in f["wrong"]:  # on a machine that others use any rank may be
+            if " is slow: " not in f["wrong"]:  # on a machine that others use any rank can be slow
                 self.assertEqual((f["named"], f["unnamed"]), (int(f["fault"] != "link"), 0), (f, told))
         self.assertEqual((report["differing"], report["jumps"]), (0, 0), report)
         self.assertGreater(report["repeated"], 0, report)
         ranks = self.ranks(job)  # which take turns
-        for rank, faults in zip(ranks, (1, 1, 2)):  # once more where a replacement was lost, too, on a busy machine
+        for rank, faults in zip(ranks, (1, 1, 2)):  # one more where a replacement was lost as well, on a busy machine
             self.assertGreaterEqual(rank["replaced"], faults, told)
         self.slow_down(job, ranks[1])
 
@@ -409,7 +410,7 @@ class Replace(unittest.TestCase):
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
         second = self.steps_from(job, 2)
         self.assertEqual((second[1]["pid"], second[0]["replaced"]), (before[1]["pid"], 1))
-        self.c.kill("controllerd")  # whom loading asks where the shards are
+        self.c.kill("controllerd")  # loading asks it where the shards are
         os.kill(second[1]["pid"], signal.SIGKILL)
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
         third = self.steps_from(job, 3)
@@ -418,7 +419,7 @@ class Replace(unittest.TestCase):
 
 class Meeting(unittest.TestCase):
     def test_a_group_that_did_not_come_about_uses_up_no_name(self):
-        """Else this process would look for the next one under another name than the one in a lost rank's place."""
+        """Otherwise this process would look for the next meeting under another name than the replacement does."""
         limit = datetime.timedelta(milliseconds=300)
         store = torch.distributed.HashStore()
         store.set_timeout(limit)
@@ -444,7 +445,7 @@ class Meeting(unittest.TestCase):
 
 
 class Lost(unittest.TestCase):
-    """What a rank does once its Agent names a server that is lost."""
+    """What a rank does once its Agent names a lost server."""
 
     def test_connections_to_a_lost_server_are_cut_and_no_others(self):
         with socket.create_server(("127.0.0.2", 0)) as far, socket.create_server(("127.0.0.1", 0)) as near:
@@ -463,7 +464,7 @@ class Lost(unittest.TestCase):
         told = {"MASTER_PORT": str(near.getsockname()[1])}
         with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, told, HELIOS_MEETING=f"{home}/meeting"):
             self.assertEqual(_lost.master(), ("", ""))
-            late: list[threading.Thread] = []  # a busy machine runs the watcher only once the file is there
+            late: list[threading.Thread] = []  # on a busy machine the watcher runs only once the file is there
             with mock.patch.object(threading.Thread, "start", lambda thread: late.append(thread)):
                 _lost.watch()
             with socket.create_server(("127.0.0.2", 0)) as far, near:
@@ -480,7 +481,7 @@ class Lost(unittest.TestCase):
 
 
 class Replicas(unittest.TestCase):
-    """What is said of replicas by their checksums."""
+    """What checksums say about replicas."""
 
     @staticmethod
     def said(*sums: dict, places: str = "") -> dict:

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A model that is stored for one tensor parallel size is read, trained and saved at others, with real
-daemons: the same bytes as a fresh import at that size, cut once, and given up first when room is needed."""
+"""A model stored for one tensor parallel size is read, trained and saved at others, with real daemons: the same bytes
+as a fresh import at that size, cut once, and evicted first when space is needed."""
 from __future__ import annotations
 
 import concurrent.futures
@@ -38,7 +38,7 @@ LAYOUTS = [(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 4, 1), (2, 2, 2), (4,
 
 
 def same(a, b):
-    """Bit for bit: the checkpoints' bytes are random, and some are not numbers."""
+    """Bit for bit: the checkpoints' bytes are random, and include NaNs."""
     return a.keys() == b.keys() and all(
         x.dtype == b[n].dtype and torch.equal(x.contiguous().view(torch.uint8),
                                               b[n].contiguous().view(torch.uint8))
@@ -97,7 +97,7 @@ class Reshard(ModelCase):
         return session.load_state_dict(model, pp=place[0], tp=place[1], tp_size=tp, pp_size=pp, virtual_stages=chunks, **more)
 
     def import_all(self, family):
-        """{layout: (model, {position: (tensors, config)})} of fresh imports, which tests share."""
+        """{layout: (model, {position: (tensors, config)})} of fresh imports, shared by the tests."""
         if family not in self.imports:
             source, _ = dense_models.checkpoint(self.c.dir / family, family)
             own, session = {}, self.session()
@@ -123,7 +123,7 @@ class Reshard(ModelCase):
             self.assertEqual(self.cuts(name), {1: {2, 4}})  # one for all stages
 
     def test_optimizer_state_follows_its_parameters_to_every_layout(self):
-        """A moment is its parameter plus one, bit for bit: so it is at every layout, its padding too."""
+        """A moment is its parameter plus one, bit for bit: so it is the same at every layout, including its padding."""
         session = self.session()
 
         def moment(state):
@@ -191,8 +191,8 @@ class Reshard(ModelCase):
             t.join()
         self.assertEqual(failed, [])
         self.assertEqual({name: self.cuts(name)[1] for name in models}, wanted)
-        self.assertEqual(sum(self.plans()), before + 6)  # each cut takes one, new or not
-        for states in got.values():  # of one place, out of two models
+        self.assertEqual(sum(self.plans()), before + 6)  # each cut takes one, new or reused
+        for states in got.values():  # from one place, of two models
             self.assertTrue(all(same(states[0], state) for state in states))
         wait_for("no shard that the catalogue does not know", lambda: self.pooled() == self.listed())
         for name in models:
@@ -239,7 +239,7 @@ class Reshard(ModelCase):
             self.gang("saved", 4)[0].save_state_dict(wrong, 8)
 
     def plans(self):
-        """Of cuts: (made, used again), by what L3 counts."""
+        """Cuts as counted by L3: (made, reused)."""
         text = self.c.run("metrics", "l3").stdout
         return tuple(int(re.search(rf"^helios_cut_plans_{word}_total (\d+)$", text, re.M)[1]) for word in ("made", "reused"))
 
@@ -248,7 +248,7 @@ class Reshard(ModelCase):
         gang, reader = self.gang("planned", 2), self.session()
         states = [{n: t.clone() for n, t in rank.load_state_dict().items()} for rank in gang]
         made, reused = self.plans()
-        for step in range(1, 4):  # the first save adds optimizer state, so its plan is another than the import's
+        for step in range(1, 4):  # the first save adds optimizer state, so its plan differs from the import's
             for rank, state in zip(gang, states):
                 for t in state.values():
                     t.view(torch.int32).add_(1)
@@ -277,7 +277,7 @@ class Reshard(ModelCase):
         self.assertIn("optimizer state", cut["leftOut"])
 
     def shared_out(self, model, held):
-        """Saved by two data ranks, of which rank dp passes the state of what held(dp, i) names."""
+        """Saved by two data ranks; rank dp passes the state named by held(dp, i)."""
         self.c.json("model", "import", self.source, "--name", model, "--tp", 2, "--pp", 1)
         for dp, tp in ((d, t) for d in range(2) for t in range(2)):
             rank = self.session(job=model, model=model, pp=0, tp=tp, dp=dp, pp_size=1, tp_size=2, dp_size=2,
@@ -336,7 +336,7 @@ class Reshard(ModelCase):
 
 class Room(unittest.TestCase):
     def start(self, **env):
-        """A pool with room for three models; the cluster, and the command that adds one."""
+        """A pool with room for three models; returns the cluster, and the command that adds one."""
         cluster = Cluster(nodes=1, slots=1, size="64MiB", env=env)
         self.addCleanup(shutil.rmtree, cluster.dir, ignore_errors=True)
         self.addCleanup(cluster.run, "down")
@@ -395,7 +395,7 @@ class Room(unittest.TestCase):
         cluster.json(*add, "first")
         self.assertGreater(cluster.json("model", "reshard", "first", "--tp-size", 2)["bytes"], 10 << 20)
         cluster.json(*add, "second")
-        cluster.json(*add, "third")  # takes the room of the derived shards: there is no archive
+        cluster.json(*add, "third")  # takes the space of the derived shards: there is no archive
         session = helios.Session(cluster.info["controller"], rank=helios.Rank())
         self.addCleanup(session.close, force=True)
         with self.assertRaisesRegex(errors.NoSpace, "tensor parallel size 2"):
@@ -411,7 +411,7 @@ class Room(unittest.TestCase):
 
 class Readers(unittest.TestCase):
     LAYOUTS = [(2, 1), (4, 2), (8, 1), (16, 2), (32, 1), (64, 2)]  # tp, pp: each needs a cut of its own
-    TRIES = 5  # for L3 to be stopped before it has made all
+    TRIES = 5  # until L3 is stopped before it has made all
 
     @classmethod
     def setUpClass(cls):
@@ -434,7 +434,7 @@ class Readers(unittest.TestCase):
 
     @contextlib.contextmanager
     def said(self):
-        """What libhelios has written to stderr: a function."""
+        """Returns a function that reads what libhelios has written to stderr."""
         path, kept = self.c.dir / "said", os.dup(2)
         with path.open("w") as file:
             os.dup2(file.fileno(), 2)
@@ -445,7 +445,7 @@ class Readers(unittest.TestCase):
             os.close(kept)
 
     def read_all_at_once(self, sessions):
-        """More cuts than L3 makes at a time; it stands still for a while when it has begun. {tp: state}"""
+        """More cuts than L3 makes at a time; L3 is stopped for a while once it has begun. {tp: state}"""
         before, l3 = self.derived(), self.c.pid("l3d")
         with concurrent.futures.ThreadPoolExecutor(len(sessions)) as pool:
             reads = {tp: pool.submit(self.last_rank, sessions[tp], "wide", tp, pp) for tp, pp in self.LAYOUTS}
@@ -453,7 +453,7 @@ class Readers(unittest.TestCase):
                 self.assertFalse(all(read.done() for read in reads.values()), "no cut has begun")
             os.kill(l3, signal.SIGSTOP)
             try:
-                time.sleep(3)  # who waits is answered after two seconds
+                time.sleep(3)  # waiting callers are answered after two seconds
             finally:
                 os.kill(l3, signal.SIGCONT)
             return {tp: read.result() for tp, read in reads.items()}

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Saving on a real cluster: nothing is lost in silence, and nothing that does not fit the model becomes
-its newest version."""
+"""Saving on a real cluster: nothing is lost silently, and nothing that does not fit the model becomes its newest
+version."""
 from __future__ import annotations
 
 import io
@@ -32,7 +32,7 @@ def clones(state):
 
 
 def same(a, b):
-    """Bit for bit: the checkpoints' bytes are random, and some are not numbers."""
+    """Bit for bit: the checkpoints' bytes are random, and include NaNs."""
     return a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
@@ -264,7 +264,7 @@ class Save(ModelCase):
         for dp in (0, 1):
             (tensor,) = self.newest(0, rank_dp=dp, dp_size=2, kind="optim").values()
             self.assertEqual(tensor.tolist(), [dp + 5.0] * 4)
-            (tensor,) = self.newest(0, kind="optim", dp=dp).values()  # asked for by name, by a gang of one
+            (tensor,) = self.newest(0, kind="optim", dp=dp).values()  # requested by name, by a gang of one
             self.assertEqual(tensor.tolist(), [dp + 5.0] * 4)
         self.c.json("pull", "--model", self.model, "--kind", "optim", "--dp", 1, "--out", self.c.dir / "share")
         for dp_size in (1, 4):
@@ -289,7 +289,7 @@ class Save(ModelCase):
     def test_the_layout_of_the_named_model_is_used_with_nothing_or_another_loaded(self):
         state = [self.newest(pp) for pp in (0, 1)]
         for loaded in (None, "other"):
-            if loaded:  # has all of its layers in the first stage but one
+            if loaded:  # has all of its layers but one in the first stage
                 source, _ = checkpoints.llama(self.c.dir / f"other{self.count}", hidden=32, seed=9)
                 self.c.json("model", "import", source, "--name", f"other{self.count}", "--tp", 1, "--pp", 2,
                             "--first-stage-layers", 1)

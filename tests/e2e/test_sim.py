@@ -31,7 +31,7 @@ class Sim(unittest.TestCase):
         self.assertEqual(done.stdout, "")
 
     def test_waits_and_bytes_of_a_small_trace_are_those_worked_out_by_hand(self):
-        # 12.5 GB out of the archive: 6.25 s; by another node from L3: 1 s; again on the first one, from L2: 0.125 s
+        # 12.5 GB from the archive: 6.25 s; by another node from L3: 1 s; again on the first one, from L2: 0.125 s
         size = 12.5 * GB
         text = HEADER + "".join(f"{t},{node},w,{size:.0f},read\n" for t, node in ((0, "a"), (10, "b"), (20, "a")))
         shown = self.shown("--trace", "-", "--policy", "lru", "--l1", 0, text=text)

@@ -25,7 +25,8 @@ NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
 def save_hf(home: pathlib.Path, config: dict, tensors: dict, files: int = 1) -> pathlib.Path:
-    """A Hugging Face directory; with more than one file tensors are dealt out, and indexed."""
+    """A Hugging Face directory; with more than one file, tensors are distributed over them and
+    indexed."""
     home.mkdir()
     (home / "config.json").write_text(json.dumps(config))
     names, weights = list(tensors), {}

@@ -1,4 +1,5 @@
-"""helios-agent as a step of a Slurm job: the allocation is its slots, and its end is the end of all that it runs.
+"""helios-agent as a step of a Slurm job: the allocation gives its slots, and everything it runs ends with the
+allocation.
 
 HELIOS_SLURM_CYCLES=50 tests/e2e/test_slurm.py repeats the allocation so many times."""
 import os
@@ -18,7 +19,7 @@ AGENT = BUILD / "bin" / "helios-agent"
 
 
 def processes_with(variable, value):
-    """{pid: CPUs it may use} of all processes that have the variable in their environment."""
+    """{pid: CPUs it can use} of all processes that have the variable in their environment."""
     found = {}
     for proc in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -97,7 +98,7 @@ class SlurmAllocation(unittest.TestCase):
             for number in range(CYCLES):
                 self.one_cycle(slurm, c, number)
 
-            # A job that is bound to nothing would use the CPUs of others.
+            # A job that is not bound would use the CPUs of others.
             step = self.start_agents(slurm, c, "free", before=f"taskset -pc 0-{os.cpu_count() - 1} $$ &&")
             try:
                 self.assertNotEqual(step.wait(60), 0)

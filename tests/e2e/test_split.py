@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A model that was imported for some number of pipeline stages is read, trained and saved under others,
-with real daemons: the same bytes as a fresh import for those stages, and none of them copied."""
+"""A model that was imported for some number of pipeline stages is read, trained and saved under others, with real
+daemons: the same bytes as a fresh import for those stages, and no shard is copied."""
 from __future__ import annotations
 
 import itertools
@@ -28,7 +28,7 @@ SPLITS = {"one": (1, 1, 0, 0), "two": (2, 1, 0, 0), "four": (4, 1, 0, 0), "chunk
 
 
 def same(a, b):
-    """Bit for bit: the checkpoints' bytes are random, and some are not numbers."""
+    """Bit for bit: the checkpoints' bytes are random, and include NaNs."""
     return a.keys() == b.keys() and all(
         x.dtype == b[n].dtype and torch.equal(x.view(torch.uint8), b[n].view(torch.uint8))
         for n, x in a.items())
@@ -47,16 +47,16 @@ class Split(ModelCase):
                        *(["--virtual-stages", chunks] if chunks > 1 else []), *more)
 
     def shards(self):
-        """Ids of all that is stored; a copy for another split would be one more."""
+        """Ids of all stored shards; a copy for another split would be one more."""
         return {shard["id"] for shard in self.c.json("shard", "ls")["items"]}
 
     def test_every_split_reads_what_an_import_for_it_would_have_made(self):
         session, before = self.session(), self.shards()
         for stored, wanted in itertools.permutations(["one", "two", "four", "chunks", "uneven"], 2):
-            if wanted == "uneven":  # a reader has no words for it but the import's own
+            if wanted == "uneven":  # a reader can express only the import's own
                 continue
             pp_size, chunks, _, _ = SPLITS[wanted]
-            if stored == "uneven" and wanted == "two":  # as many stages: the import's own
+            if stored == "uneven" and wanted == "two":  # the same number of stages: the import's own
                 wanted = "uneven"
             for pp, tp in itertools.product(range(pp_size), range(2)):
                 with self.subTest(stored=stored, wanted=wanted, pp=pp, tp=tp):
@@ -126,7 +126,7 @@ class Split(ModelCase):
                                              virtual_stages=chunks)
                 number = saved.version
             self.assertTrue(saved.visible)
-            for tp in range(2):  # all layers at once, as they were imported
+            for tp in range(2):  # all layers at once, as imported
                 sizes = {"tp": tp, "pp": 0, "pp_size": 1, "virtual_stages": 1}
                 self.assertTrue(same(reader.load_state_dict(f"unloaded@{number}", **sizes),
                                      reader.load_state_dict("unloaded@1", **sizes)))

@@ -1,4 +1,4 @@
-"""A Controller that stands still, or waits for its disk, takes nobody for silent and starts nothing twice."""
+"""A Controller that is stopped, or waits for its disk, takes no node for silent and starts nothing twice."""
 import os
 import pathlib
 import shutil
@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support.cluster import HELIOS, ROOT, cluster, wait_for  # noqa: E402
 
-# A node is silent after 2 s, and at once given up by the job.
+# A node is silent after 2 s, and the job gives it up at once.
 QUICK = {"HELIOS_NODE_LOST": "2s", "HELIOS_HEARTBEAT": "200ms"}
 JOB = """
 jobName: %s
@@ -25,7 +25,7 @@ onNodeLost: restart
 
 class Stalls(unittest.TestCase):
     def untouched(self, c, job):
-        """The job ran on, and nobody said anything else of its node."""
+        """The job ran on, and its node was never reported as lost."""
         seen = c.job(job)
         self.assertEqual((seen["state"], seen["attempt"]), ("running", 1))
         self.assertEqual([e["kind"] for e in seen["events"] if e["kind"].startswith("node")], [])
@@ -36,7 +36,7 @@ class Stalls(unittest.TestCase):
             job = c.submit(JOB % ("runs", c.dir / "stop"))
             c.wait_job(job, "running")
             pid = c.pid("controllerd")
-            for seconds in (1.5, 3, 8):  # that is what is tested, not a wait for something
+            for seconds in (1.5, 3, 8):  # this is what is tested, not a wait for something
                 os.kill(pid, signal.SIGSTOP)
                 time.sleep(seconds)
                 os.kill(pid, signal.SIGCONT)
@@ -60,7 +60,7 @@ class Stalls(unittest.TestCase):
                     submit = subprocess.Popen([HELIOS, "--state", c.state, "submit", path], env=c.env,
                                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                     answers = 0
-                    while submit.poll() is None:  # it waits for the disk, and others are answered
+                    while submit.poll() is None:  # it waits for the disk, and other calls are answered
                         self.assertEqual(c.json("nodes")["items"][0]["state"], "ready")
                         answers += submit.poll() is None
                     self.assertEqual((submit.wait(), submit.communicate()[1]), (0, ""))

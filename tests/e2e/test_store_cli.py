@@ -1,4 +1,4 @@
-"""The tiers as a user meets them: helios store, shard show, shard copy, shard drop."""
+"""The tiers as a user sees them: helios store, shard show, shard copy, shard drop."""
 import pathlib
 import unittest
 
@@ -64,7 +64,7 @@ class Tiers(unittest.TestCase):
         tier = self.c.json("store")["items"][0]["tiers"][0]
         self.assertIn("QUARANTINED", header)
         self.assertIn("quarantinedBytes", tier)
-        self.assertIn("HOST CPU", self.c.run("nodes").stdout.splitlines()[0])  # not whether a slot is taken
+        self.assertIn("HOST CPU", self.c.run("nodes").stdout.splitlines()[0])  # but not whether a slot is taken
         info = dict(line.split(None, 1) for line in self.c.run("info").stdout.splitlines())
         self.assertEqual((info["nodes"], info["models"], info["jobs"].isdigit()), ("2", "1", True))
 

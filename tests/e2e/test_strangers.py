@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Bytes of strangers on every port of the daemons: they live, do not spin, and serve.
+"""Bytes of unknown peers on every port of the daemons: the daemons stay alive, do not spin, and serve.
 
 test_strangers.py [MESSAGES]: so many mutated messages to each port (100); HELIOS_STRANGERS=MESSAGES does the same."""
 import contextlib
@@ -18,19 +18,19 @@ from support import checkpoints, strangers, wire  # noqa: E402
 from support.cluster import alive, cluster, wait_for  # noqa: E402
 
 LISTENS = "0A"
-# What ended a daemon that listened by UCX, what made it spin, and what other programs would send.
+# Messages that once ended a daemon with a UCX listener or made it spin, and what other programs would send.
 NOISES = (bytes(17), b"A" * 3000, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HLT1" + bytes(92), b"\xff" * 65536)
 STILL_SECONDS = 1.0
 MESSAGES = int(os.environ.get("HELIOS_STRANGERS", "100"))
 
 
 def sockets_of(pid):
-    """Inodes of the sockets that the process holds."""
+    """Inodes of the sockets that the process has open."""
     links = []
     for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         try:
             links.append(os.readlink(fd))
-        except OSError:  # closed meanwhile
+        except OSError:  # closed in the meantime
             continue
     return {link[8:-1] for link in links if link.startswith("socket:[")}
 
@@ -52,7 +52,7 @@ def cpu_seconds(pid):
 
 
 def send(port, noise, reset):
-    """Whatever the daemon does with the connection is fine."""
+    """The daemon may do anything with the connection."""
     with socket.create_connection(("127.0.0.1", port), 10) as s:
         if reset:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -120,7 +120,7 @@ class Strangers(unittest.TestCase):
             yield c
 
     def flood(self, c, kinds, guarded=False):
-        """Mutated messages to all ports of these kinds at a time, one daemon of each sort."""
+        """Mutated messages to all ports of these kinds at once, for one daemon of each sort."""
         seed = int(os.environ.get("HELIOS_SEED", "0")) or random.SystemRandom().randrange(1 << 31)
         ports = [p for p in wire.ports(c.state) if p.daemon != "node-1" and p.kind in kinds]
         self.assertEqual({p.kind for p in ports}, kinds)
@@ -145,7 +145,7 @@ class Strangers(unittest.TestCase):
         self.assertEqual((states["node-0"], states["node-1"]), ("ready", "ready"))
 
     def are_still(self, pids):
-        """Whether none used more than a tenth of a processor for a second; what they had to do is done by then."""
+        """Whether none used more than a tenth of a CPU for a second; their work is done by then."""
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         time.sleep(STILL_SECONDS)
         return all(cpu_seconds(pid) - before[name] < STILL_SECONDS / 10 for name, pid in pids.items())

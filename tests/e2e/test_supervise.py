@@ -1,4 +1,4 @@
-"""Daemons of `helios up` that end: started again, counted, and told by their exit status or signal."""
+"""Daemons of `helios up` that end are restarted and counted, and their exit status or signal is reported."""
 import json
 import os
 import pathlib
@@ -86,7 +86,7 @@ class Supervise(unittest.TestCase):
         c = self.cluster()
         c.up()
         temporary = c.state / f"cluster.json.{self.doc(c)['supervisor']['pid']}.tmp"
-        temporary.mkdir()  # in the way of the file that replaces cluster.json
+        temporary.mkdir()  # blocks the file that replaces cluster.json
         c.kill("node-0")
         wait_for("a failure", lambda: "cluster.json is not written" in (c.state / "log" / "supervisor.log").read_text(), seconds=60)
         self.assertNotIn("end", self.doc(c)["node-0"])

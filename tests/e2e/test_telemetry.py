@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What a user sees of nodes and jobs: load, fitness, the first failure, and where the time went."""
+"""What a user sees of nodes and jobs: load, health, the first failure, and where the time went."""
 from __future__ import annotations
 
 import json
@@ -35,7 +35,7 @@ def job(script, name="job", ranks=1, restarts=0):
 
 
 class Screen:
-    """A program on a terminal: what it has written, and keys for it."""
+    """A program on a terminal: its output, and keys sent to it."""
 
     def __init__(self, command, env, columns=80, lines=24):
         self.master, slave = pty.openpty()
@@ -77,7 +77,7 @@ class Telemetry(unittest.TestCase):
         return done.stdout
 
     def measured(self, name):
-        """The load of the job's container, once a heartbeat has told it."""
+        """The load of the job's container, once a heartbeat has reported it."""
         def look():
             loads = [x for n in self.c.json("nodes")["items"] for x in n["telemetry"]["containers"]]
             return next((x for x in loads if x["id"].startswith(name + ".")), None)
@@ -205,7 +205,7 @@ class Telemetry(unittest.TestCase):
         self.c.wait_job(name, "cancelled")
         over = self.c.job(name)["ledger"]
         self.assertEqual(sum(over[part] for part in PARTS), over["wallMs"])
-        self.assertEqual(self.c.job(name)["ledger"], over)  # it stands still
+        self.assertEqual(self.c.job(name)["ledger"], over)  # it stays the same
         self.assertRegex(self.shown("describe", name), r"(?m)^time .*lost .*goodput 0\.0%")
 
     def test_z_a_node_whose_log_disk_is_full_gets_nothing_until_there_is_room(self):
@@ -227,7 +227,7 @@ class Telemetry(unittest.TestCase):
 
 
 class Health(unittest.TestCase):
-    """One node whose site script, GPUs and clock are what the test says."""
+    """One node whose site script, GPUs and clock the test controls."""
 
     @classmethod
     def setUpClass(cls):
@@ -266,7 +266,7 @@ class Health(unittest.TestCase):
         self.site("true")
         self.c.run("node", "test", "node-0")
         self.assertEqual(self.node()["reason"], "")
-        self.assertNotEqual(self.node()["drainedMs"], 0)  # that is for people to end
+        self.assertNotEqual(self.node()["drainedMs"], 0)  # people have to end that
         self.c.json("node", "undrain", "node-0")
         self.assertIn("does not exist", self.c.refuse("node", "test", "nowhere"))
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""`helios trace record` on a real cluster: what its processes read and commit, no more and no less, as `helios sim` takes it."""
+"""`helios trace record` on a real cluster: exactly what its processes read and commit, in the form that `helios sim`
+reads."""
 from __future__ import annotations
 
 import collections
@@ -23,7 +24,7 @@ from support.cluster import BUILD, HELIOS, Cluster  # noqa: E402
 os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
 from helios import _abi  # noqa: E402
 
-# Each rank writes one part of a new version, and reads back what it wrote, twice, once all is visible.
+# Each rank writes one part of a new version, and reads it back, twice, once everything is visible.
 WRITER = """
 import ctypes, os, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -66,7 +67,7 @@ class TraceRecord(unittest.TestCase):
         return client
 
     def read(self, node, times):
-        """All shards, by a process of that node that ends and has told of its reads."""
+        """Reads all shards in a process of that node, which reports its reads when it ends."""
         client = self.client(node)
         for shard in client.request_shards("m", -1, 0, 0).shards:
             for _ in range(times):
@@ -74,7 +75,7 @@ class TraceRecord(unittest.TestCase):
         client.close()
 
     def record(self, out, *args):
-        """A recording that has begun."""
+        """Starts a recording; returns once it has begun."""
         command = [str(HELIOS), "--state", str(self.c.state), "trace", "record", "--out", str(out), *args]
         made = subprocess.Popen(command, env=self.c.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(made.stdout.close)
@@ -85,7 +86,8 @@ class TraceRecord(unittest.TestCase):
         return made
 
     def ends(self, recording, code=0):
-        """Ctrl-C twice: the second ends the wait for late reports. Its stdout and the rest of its stderr."""
+        """Ctrl-C twice: the second one ends the wait for late reports. Returns its stdout and the rest of its
+        stderr."""
         recording.send_signal(signal.SIGINT)
         self.assertIn("waiting 6 s", recording.stderr.readline())
         recording.send_signal(signal.SIGINT)
@@ -152,7 +154,7 @@ class TraceRecord(unittest.TestCase):
         client = self.client("node-1")
         listed = client.request_shards(gone, -1, 0, 0).shards
         bytes(client.map(listed[0]).buffer())
-        time.sleep(1)  # that was told, and what follows will not be for some seconds
+        time.sleep(1)  # these reads were reported; the following ones will not be for some seconds
         recording = self.record(out, "--for", "5s")
         self.read("node-1", 1)
         for shard in listed:
@@ -170,7 +172,7 @@ class TraceRecord(unittest.TestCase):
         out = self.c.dir / "cut.csv"
         recording = self.record(out)
         self.read("node-0", 1)
-        time.sleep(2)  # until it was taken
+        time.sleep(2)  # until it was handled
         self.c.kill("controllerd")
         self.c.up()
         _, err = recording.communicate(timeout=90)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""examples/train_gpt.py on slices equals the unsliced model, and a resumed run an undisturbed one.
+"""examples/train_gpt.py on slices equals the unsliced model, and a resumed run equals an
+undisturbed one.
 
 Ranks are real processes over gloo; libhelios is replaced by files, the slicer is the tests' own.
 """
@@ -14,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before torch: ranks are forked from this process
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: ranks are forked from this process
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import needs  # noqa: E402

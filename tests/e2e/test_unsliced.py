@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Models that no family's table describes: stored whole, said so, read by every rank, trained, saved and
+"""Models that no family's table describes: stored whole, reported as such, read by every rank, trained, saved and
 exported under their own names, with real daemons."""
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.model_case import ModelCase  # noqa: E402
 
 from helios import errors  # noqa: E402
 
-NORM = "decoder.layers.0.input_layernorm.weight"  # a name that Megatron's other naming has another one for
+NORM = "decoder.layers.0.input_layernorm.weight"  # a name that Megatron's other naming spells differently
 SHAPES = {"net.embed": [9, 4], "net.layers.0.a": [3, 5], "net.layers.1.a": [3, 5], NORM: [7], "head": [2, 2]}
 
 
@@ -76,7 +76,7 @@ class Unsliced(ModelCase):
         self.assertTrue(shown["proved"], shown["unproved"])
         found = self.c.json("model", "verify", f"{name}@{version}")
         self.assertTrue(found["ok"] and found["proved"], found)
-        self.assertEqual(found["tensors"], len(SHAPES) * version)  # a second version has state of each
+        self.assertEqual(found["tensors"], len(SHAPES) * version)  # a second version has state for each
 
     def test_each_tensor_of_the_files_is_proved_to_be_held_once(self):
         self.imported("once", {"model_type": "mamba9"}, files=["a.safetensors", "b.safetensors"])

@@ -1,4 +1,4 @@
-"""`helios up`, `down` and the configuration: what is kept, what is removed, what a repeated or failed start does."""
+"""`helios up`, `down` and the configuration: what is kept, what is removed, what repeated or failed starts do."""
 import json
 import os
 import pathlib
@@ -25,7 +25,7 @@ command: [/bin/sh, -c, 'echo said before the end']
 
 
 def pool_of(state):
-    """Where the pool of a state directory lies: named after the FNV-1a hash of the path."""
+    """Path of the pool of a state directory: named after the FNV-1a hash of the path."""
     value = 14695981039346656037
     for byte in str(state).encode():
         value = (value ^ byte) * 1099511628211 % (1 << 64)
@@ -33,7 +33,7 @@ def pool_of(state):
 
 
 class Case(unittest.TestCase):
-    supervise = False  # a test that kills a daemon starts it
+    supervise = False  # a test that kills a daemon restarts it
 
     def cluster(self, **kwargs):
         """A cluster that is not up yet, one node of 32 MiB."""
@@ -112,7 +112,7 @@ class Down(Case):
 
 
 class File(Case):
-    """STATE/cluster.json, which an earlier release or an editor may have written."""
+    """Changes STATE/cluster.json, as an earlier release or an editor might have."""
 
     def change(self, c, change):
         path = c.state / "cluster.json"
@@ -194,7 +194,7 @@ class Again(Case):
         self.assertEqual(c.json("up", "--nodes", 1, "--l3-size", "32MiB")["started"], [])  # the same as before
         c.down("--keep")
         self.assertRegex(c.refuse("up", "--l3-size", "64MiB"), "32MiB.*--purge")
-        self.assertEqual(len(c.json("up", "--nodes", 2)["started"]), 4)  # a cluster that is down may have another shape
+        self.assertEqual(len(c.json("up", "--nodes", 2)["started"]), 4)  # a stopped cluster can get another shape
         cpus = [s["cpus"] for n in c.json("nodes")["items"] if n["state"] == "ready" for s in n["node"]["slots"]]
         self.assertEqual(len(cpus), 2)
 
@@ -204,7 +204,7 @@ class Again(Case):
         config.write_text("l3.size: 24MiB\n")
         c.json("up", "--config", config)
         c.down("--keep")
-        config.write_text("gc.interval: 5s\n")  # read again: it says no size any more
+        config.write_text("gc.interval: 5s\n")  # read again: it no longer names a size
         c.json("up")
         rows = {r["name"]: r["value"] for r in c.json("conf")["items"]}
         self.assertEqual((rows["l3.size"], rows["gc.interval"]), (str(24 << 20), "5000ms"))
@@ -222,7 +222,7 @@ class Again(Case):
 
 
 class Stopped(Case):
-    """A daemon that SIGSTOP has stopped runs, and answers nobody."""
+    """A daemon that SIGSTOP has stopped is alive, and answers no call."""
 
     def stop(self, c, daemon):
         pid = c.pid(daemon)
@@ -231,7 +231,7 @@ class Stopped(Case):
         return pid
 
     def refused(self, c, stopped, pid):
-        """`up`, which must name the daemon and what to do; what it said."""
+        """`up` must fail and name the daemon and the remedy; returns the error."""
         done = c.run("up", "--timeout", "1s")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertRegex(done.stderr, rf"stopped by a signal: {stopped} \(process {pid}\).*`kill -CONT {pid}`.*`kill -KILL {pid}`")
@@ -304,7 +304,7 @@ class Failed(Case):
         self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
 
     def stopped_half_way(self, c, end):
-        """`up` while its Controller hangs; `end(process)` ends the wait. What `up` said."""
+        """`up` while its Controller hangs; `end(process)` ends the wait. Returns the output of `up`."""
         bin_ = c.dir / "bin"
         bin_.mkdir()
         for program in ("helios", "helios-l3d"):
@@ -348,7 +348,7 @@ class Failed(Case):
 
 
 class Filling(Case):
-    """A pool's daemon that fills 1 of 64 MiB and goes on when a file appears: no machine is too fast or too slow for it."""
+    """A pool daemon that fills 1 of 64 MiB and goes on when a file appears: works on machines of any speed."""
 
     SLOW = """#!/bin/sh
 pool=$(echo "$*" | sed 's/.*--pool \\([^ ]*\\).*/\\1/')
@@ -360,7 +360,7 @@ exec {real} "$@"
 """
 
     def slow(self, c):
-        """Programs of which the pool's daemon is slow; the command line `up`."""
+        """Programs with a slow pool daemon; returns the command line of `up`."""
         bin_ = c.dir / "bin"
         bin_.mkdir()
         for program in ("helios", "helios-controller", "helios-agent"):
@@ -469,7 +469,7 @@ class Configuration(Case):
                 return done.stdout + done.stderr
             config.write_text(f"controller.address: {c.info['controller']}\n")
             self.assertIn("node-0", nodes())
-            config.write_text(f"agent.controller: {c.info['controller']}\n")  # as the Agents of the machine have it
+            config.write_text(f"agent.controller: {c.info['controller']}\n")  # as the machine's Agents have it
             self.assertIn("node-0", nodes())
             config.write_text("controller.address: 127.0.0.1:1\n")
             self.assertIn("127.0.0.1:1", nodes(code=1))
@@ -479,7 +479,7 @@ class Configuration(Case):
                                 (("--controller", c.info["controller"]), {"HELIOS_STATE": "/no/such"})):
                 self.assertIn("node-0", nodes(*flags, **more))
             self.assertIn("127.0.0.1:1", nodes(code=1, HELIOS_CONTROLLER="127.0.0.1:1", HELIOS_STATE=str(c.state)))
-            self.assertIn("no cluster", nodes("--state", f"{home}/none", code=1))  # what was named is not replaced by another
+            self.assertIn("no cluster", nodes("--state", f"{home}/none", code=1))  # a named cluster is not replaced by another
 
 
 if __name__ == "__main__":

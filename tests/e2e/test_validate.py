@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""`helios validate` on real daemons: each row that can be carried out here passes on a good cluster and fails on one that
-is not, what is not here is named, and nothing is left behind."""
+"""`helios validate` on real daemons: each row that can be carried out here passes on a good cluster and fails on a bad
+one, what is missing here is named, and nothing is left behind."""
 from __future__ import annotations
 
 import json
@@ -23,7 +23,7 @@ from support.cluster import BUILD, HELIOS, cluster, wait_for  # noqa: E402
 TOPO = ROOT / "tests" / "data" / "topo"
 QUICK = {"HELIOS_PLACEMENT_INTERVAL": "100ms", "HELIOS_PLACEMENT_GRACE": "100ms", "HELIOS_PLACEMENT_RETRY": "200ms",
          "HELIOS_POLICY_RESIDENCE": "1s", "HELIOS_HEARTBEAT": "200ms", "HELIOS_GC_INTERVAL": "500ms"}
-PATIENT = ("--time", "10m", "--row-time", "60s")  # a busy machine is no failure
+PATIENT = ("--time", "10m", "--row-time", "60s")  # so that a busy machine does not fail
 DATA = {"data.local", "data.evict", "data.prefetch", "data.fluid"}
 ROWS = DATA | {"paths.device", "paths.operations", "plank.cx4", "plank.cx6", "plank.fallback", "speed.read.cx4",
                "speed.read.cx6", "speed.write", "speed.plank.latency", "speed.plank.bandwidth"}
@@ -54,7 +54,7 @@ class Validate(unittest.TestCase):
                                          for n in self.c.json("nodes")["items"]))
 
     def validate(self, *args, code=0):
-        """The rows by id. Nothing of the run is left."""
+        """The rows by id. Checks that nothing of the run is left."""
         done = self.c.run("validate", *PATIENT, *args, "-o", "json")
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         told = json.loads(done.stdout)
@@ -92,7 +92,7 @@ class Validate(unittest.TestCase):
         self.assertIn("two hosts", rows["paths.operations"]["missing"])
         self.assertIn("observe", rows["data.fluid"]["missing"])
         for name in ("data.local", "data.evict", "data.prefetch"):
-            self.assertIn("decided", rows[name]["found"])  # nothing was moved by the policy, and it says so
+            self.assertIn("decided", rows[name]["found"])  # the policy moved nothing, and the row says so
         for row in rows.values():
             self.assertEqual(row["missing"] == "", row["result"] in ("pass", "fail"), row)
         table = self.c.run("validate", *PATIENT, "--rows", "paths")
@@ -101,13 +101,14 @@ class Validate(unittest.TestCase):
         self.assertIn("1 passed, 0 failed, 1 not carried out", table.stdout)
 
     def test_where_the_policy_is_on_its_moves_are_carried_out_and_what_it_moves_often_stays_in_l2(self):
-        # it takes both shards to L2 before a move to L1 has shown that on one host L2 is no nearer than the pool
+        # the policy takes both shards to L2 before a move to L1 has shown that on one host L2 is no nearer than the
+        # pool
         self.start(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_RESIDENCE": "5s"})
         rows = self.validate("--rows", "data")
         self.result(rows, data_local="pass", data_evict="pass", data_prefetch="pass", data_fluid="pass")
         for row in rows.values():
             self.assertNotIn("decided", row["found"])
-        self.c.json("conf", "policy.low_pct=0")  # nothing comes to L1, whether it was moved often or not
+        self.c.json("conf", "policy.low_pct=0")  # nothing comes to L1, however often it was moved
         rows = self.validate("--rows", "data.fluid", "--row-time", "8s", code=1)
         self.result(rows, data_fluid="fail")
 
@@ -127,7 +128,7 @@ class Validate(unittest.TestCase):
         self.assertIn("for the ConnectX-5 of", rows["plank.cx6"]["found"])
         self.assertIn("no byte was sent", rows["plank.cx6"]["found"])
         self.assertIn("RDMA", rows["speed.read.cx4"]["missing"])
-        self.assertGreater(rows["speed.read.cx4"]["value"], 0)  # of TCP: shown, and not judged
+        self.assertGreater(rows["speed.read.cx4"]["value"], 0)  # over TCP: shown, and not judged
         self.assertIn("emulated", rows["speed.plank.bandwidth"]["missing"])
         self.assertGreater(rows["speed.write"]["value"], 80)
 
@@ -156,7 +157,7 @@ class Validate(unittest.TestCase):
         self.assertIn("0 of 2 shards", rows["data.local"]["found"])
 
     def damage(self, stop, least):
-        """Turns a bit of each shard of more than `least` bytes in the pool, once."""
+        """Flips a bit in each shard of more than `least` bytes in the pool, once."""
         pool, done = pathlib.Path(self.c.info["pool"]), set()
         while not stop.is_set():
             for entry in poolfile.sealed(pool).values():

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""`helios model verify`: every kind of version is proved by its bytes, and a damaged byte is named wherever it is."""
+"""`helios model verify`: every kind of version is proved from its bytes, and a damaged byte is located in any of
+them."""
 from __future__ import annotations
 
 import itertools
@@ -27,7 +28,7 @@ E, FE, H = 4, 8, 32
 
 
 def mixtral(home):
-    """An llama's attention with four experts in each of two layers."""
+    """A llama's attention with four experts in each of two layers."""
     checkpoints.llama(home, hidden=H, ffn=FE)
     header, data = checkpoints.read(home / "model.safetensors")
     tensors = {n: (header[n]["shape"], data[n]) for n in data if ".mlp." not in n}
@@ -75,7 +76,7 @@ class Verify(unittest.TestCase):
         return f"m{Verify.count}"
 
     def save(self, name, tp_size=1, pp_size=1, ep_size=1, etp_size=0, dp_size=1, read=None, **how):
-        """What every rank of that gang reads of the model, saved with state in its parameters' shape."""
+        """What every rank of that gang reads from the model, saved with state in its parameters' shape."""
         Verify.count += 1
         for pp, dp, tp in itertools.product(range(pp_size), range(dp_size), range(tp_size)):
             etp = etp_size or tp_size
@@ -90,7 +91,7 @@ class Verify(unittest.TestCase):
         return saved.version
 
     def proved(self, name, version):
-        """By the import or the last commit, and by its bytes."""
+        """Proved by the import or the last commit, and again from its bytes."""
         shown = {v["version"]: v for v in self.c.json("model", "show", name)["versions"]}[version]
         self.assertTrue(shown["proved"], shown["unproved"])
         found = self.c.json("model", "verify", f"{name}@{version}")
@@ -137,7 +138,7 @@ class Verify(unittest.TestCase):
         self.assertIn("no Hugging Face config", found["unproved"])
 
     def shard(self, name):
-        """One of the version, and its bytes in the pool: (key, file, offset)."""
+        """One shard of the version, and its bytes in the pool: (key, file, offset)."""
         s = next(s for s in self.c.json("shard", "ls", "--model", name)["items"] if s["part"] == "layer-0001")
         return s, f"{name}@1/pp{s['pp']}/tp{s['tp']}/layer-0001"
 

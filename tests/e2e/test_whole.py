@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""What has lost something is never served as if it were whole: versions with lost shards, edited records of the
-catalogue, archived copies that have changed."""
+"""Incomplete data is never served as if it were whole: versions with lost shards, edited records of the catalogue,
+archived copies that have changed."""
 from __future__ import annotations
 
 import pathlib
@@ -30,7 +30,7 @@ def load(c, name="m"):
 
 
 def edit(c, change, *values):
-    """Of the Controller's store, while it is down; one record."""
+    """Runs SQL on the Controller's store while it is down; changes one record."""
     c.json("down", "--keep")
     with sqlite3.connect(c.state / "controller" / "controller.db") as db:
         assert db.execute(change, values).rowcount == 1
@@ -83,7 +83,7 @@ class Whole(unittest.TestCase):
             with self.assertRaisesRegex(errors.HeliosError, "is lost"):
                 self.session(c, 1).client.request_shards("m", 2, 1, 0)
 
-            self.assertEqual(self.save(c), 3)  # on what was resumed
+            self.assertEqual(self.save(c), 3)  # on top of what was resumed
             self.assertEqual(c.json("model", "show", "m")["latest"], 3)
 
     def test_the_last_commit_waits_for_a_pool_that_is_being_started_again(self):
@@ -119,12 +119,12 @@ class Whole(unittest.TestCase):
             self.assertTrue(c.json("info")["damagedRecords"][0].startswith(key))
             self.assertIn(key, c.run("info").stdout)
             self.assertEqual(c.run("pull", "--model", "other", "--pp", 0, "--out", c.dir / "y").returncode, 0)
-            # the same with the checksum of the record taken off: it parses, and is another one than was stored
+            # the same with the record's checksum removed: it parses, and differs from what was stored
             edit(c, "UPDATE kv SET value = CAST(substr(CAST(value AS TEXT), 16) AS BLOB) WHERE key = ?", key)
             for pp in (0, 1):
                 self.assertIn("differ from those that were stored", c.refuse("pull", "--model", "m", "--pp", pp, "--out", c.dir / "x"))
             self.assertEqual(len(c.json("info")["damagedRecords"]), 1)
-            # a release that stated no sum has left only the shard's own header to compare with
+            # a record of a release without checksums leaves only the shard's own header to compare with
             edit(c, "UPDATE kv SET value = CAST(json_remove(substr(CAST(value AS TEXT), 16), '$.shardsSum') AS BLOB) "
                  "WHERE key = ?", "version/m/0000000001")
             for command in (("pull", "--model", "m", "--pp", 1), ("model", "export", "m", "--format", "safetensors")):
@@ -132,7 +132,7 @@ class Whole(unittest.TestCase):
                               c.refuse(*command, "--out", c.dir / "x"))
             with self.assertRaisesRegex(errors.Corrupt, "helios.pp = '0', not '1'"):
                 self.session(c, 1).load_state_dict()
-            # put right, it is whole again
+            # repaired, it is whole again
             edit(c, "UPDATE kv SET value = CAST(replace(CAST(value AS TEXT), '\"pp\":1', '\"pp\":0') AS BLOB) WHERE key = ?", key)
             self.assertEqual(c.run("pull", "--model", "m", "--pp", 0, "--out", c.dir / "z").returncode, 0)
             self.assertEqual(c.json("info")["damagedRecords"], [])
@@ -153,7 +153,7 @@ class Whole(unittest.TestCase):
 
                 spoil()
                 self.assertIn("L4", c.refuse("shard", "show", one, "--verify"))
-                # the damaged file is removed before a new one takes its place
+                # the damaged file is removed before a new one replaces it
                 wait_for("the copy to be written again", lambda: path.exists() and path.read_bytes() == good)
                 wait_for("both copies to be good", lambda: (
                     lambda v: v["ok"] and len(v["copies"]) == 2)(c.json("shard", "show", one, "--verify")["verify"]))

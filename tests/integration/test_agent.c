@@ -1,4 +1,4 @@
-/* The real helios-agent against a Controller of our own. */
+/* The real helios-agent against a Controller of the test's own. */
 #include "support/test.h"
 
 #include <limits.h>
@@ -226,7 +226,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* Ends what a failed test has left: an agent is started if need be, to stop the containers. */
+/* Cleans up after a failed test: starts an agent if needed, to stop the containers. */
 static int teardown(void **state)
 {
     struct world *w = *state;
@@ -270,7 +270,7 @@ static int teardown(void **state)
         }                                                                                          \
     } while (0)
 
-/* What the Controller has last heard of a container; "" when nothing. With the lock. */
+/* The state last reported of a container; "" if nothing was reported. Needs the lock. */
 static const char *reported(struct world *w, const char *id)
 {
     json_t *c;
@@ -476,12 +476,12 @@ TEST_IN(setup, teardown, a_port_that_somebody_has_or_was_told_is_not_found)
     start_agent(w, NULL);
     struct sockaddr_in taken = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(taken);
-    int first, fd; /* of a port that somebody has */
+    int first, fd; /* a port that is already taken */
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&taken, len), 0);
     assert_int_equal(listen(fd, 1), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&taken, &len), 0);
-    first = ntohs(taken.sin_port); /* those behind it are free but by bad luck, or none */
+    first = ntohs(taken.sin_port); /* the ports after it are free, or with bad luck none is */
     json_t *r = call(w, "findPort", ask_ports(first), HL_OK);
     int found = (int)hl_json_int(r, "port", 0);
     assert_true(found == first + 1 || found == first + 2);
@@ -509,11 +509,11 @@ TEST_IN(setup, teardown, a_start_that_comes_too_late_starts_nothing)
     struct world *w = *state;
     start_agent(w, NULL);
     json_decref(call(w, "stopContainer", json_pack("{ss si}", "id", "j.1.0", "epoch", 7), HL_OK));
-    assert_int_equal(start_of(w, "j.1.0", 7), HL_EPERM); /* it was cancelled meanwhile */
+    assert_int_equal(start_of(w, "j.1.0", 7), HL_EPERM); /* cancelled in the meantime */
     assert_non_null(strstr(hl_error_text(), "it has been stopped"));
     kill_agent(w, SIGKILL);
     start_agent(w, NULL);
-    assert_int_equal(start_of(w, "k.1.0", 6), HL_EPERM); /* of the Controller before */
+    assert_int_equal(start_of(w, "k.1.0", 6), HL_EPERM); /* from an earlier Controller */
     assert_non_null(
         strstr(hl_error_text(), "belongs to Controller epoch 6, and epoch 7 has begun"));
     assert_int_equal(start_of(w, "k.1.0", 7), HL_OK);
@@ -550,7 +550,7 @@ static void on_read(void *arg, hl_status st, const char *text, json_t *result)
     atomic_fetch_sub((atomic_int *)arg, 1);
 }
 
-/* A log that nobody can open now, as on a disk that does not answer: it holds every worker. */
+/* A log that cannot be opened now, as on a disk that does not answer: it blocks every worker. */
 TEST_IN(setup, teardown, heartbeats_go_on_while_all_workers_wait_for_a_disk)
 {
     struct world *w = *state;

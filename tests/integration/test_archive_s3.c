@@ -39,7 +39,7 @@ static int s3_teardown(void **state)
     return 0;
 }
 
-/* As another program would see it: curl's own idea of the address and the signature. */
+/* The store as another program sees it: curl encodes the address and signs by itself. */
 static size_t collect(char *from, size_t size, size_t n, void *arg)
 {
     return hl_buf_append(arg, from, size * n) == HL_OK ? size * n : 0;
@@ -137,7 +137,7 @@ static void half_uploads_of_a_dead_predecessor_are_aborted(void **state)
     snprintf(path, sizeof(path), "%s?uploads=", ours);
     assert_int_equal(raw("POST", path, swift.secret_key, "", &got), 200);
     snprintf(path, sizeof(path), "%s/other.bin?uploads=", strstr(r->url, "/test/") + 1);
-    assert_int_equal(raw("POST", path, swift.secret_key, "", &got), 200); /* not ours */
+    assert_int_equal(raw("POST", path, swift.secret_key, "", &got), 200); /* not one of ours */
     rig_reopen(r, 0);
     assert_int_equal(info(r).discarded, 1);
     rig_reopen(r, 0);
@@ -215,7 +215,8 @@ static int count_objects(void)
     return stored_files;
 }
 
-/* 1: the server was killed when it had some of the shard's parts, and the put had not ended. */
+/* Returns 1 if the server was killed while it had some of the shard's parts and the put was still
+ * running. */
 static int put_through_a_restart(struct rig *r, struct putter *p)
 {
     pthread_t thread;
@@ -235,7 +236,8 @@ static int put_through_a_restart(struct rig *r, struct putter *p)
     return !ended;
 }
 
-/* Killed in the middle of a transfer and started again at the same place: the put goes on. */
+/* The server is killed in the middle of a transfer and restarted at the same address: the put
+ * continues. */
 static void a_server_that_comes_back_is_waited_for(void **state)
 {
     struct rig *r = *state;

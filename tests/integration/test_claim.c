@@ -1,4 +1,4 @@
-/* The Controller and the answers of L3 to its claims: what it does and what it leaves alone. */
+/* What the Controller does, and refuses to do, for each answer of L3 to its claim. */
 #include "support/test.h"
 
 #include "integration/controller_world.h"
@@ -41,7 +41,7 @@ static void wait_sweeps(void)
     wait_count(&w.inventories, w.inventories + SWEEPS);
 }
 
-/* Every way to change pool or catalogue says why not. */
+/* Every call that would change pool or catalogue is refused with the reason. */
 static void assert_all_refused(const char *words)
 {
     static const char *const methods[] = {"importModel", "removeModel", "beginVersion",
@@ -120,7 +120,7 @@ TEST_IN(setup, teardown, a_catalogue_that_knows_the_shards_adopts_them)
     assert_int_equal(w.adoptions, 1);
 }
 
-/* Its shards would be in a pool of nobody's, and the next claim would find them there. */
+/* Otherwise its shards would be in an unclaimed pool, and the next claim would find them there. */
 TEST_IN(setup, teardown, an_import_waits_until_the_pool_is_claimed)
 {
     char id[2][64];
@@ -174,7 +174,7 @@ static void begin_unclaimed(struct begun *b, pthread_t *thread)
     assert_int_equal(b->answered, 0);
 }
 
-/* As with an import: its first shard would be in a pool of nobody's. */
+/* As with an import: its first shard would be in an unclaimed pool. */
 TEST_IN(setup, teardown, the_first_save_waits_until_the_pool_is_claimed)
 {
     struct begun b;
@@ -258,7 +258,7 @@ TEST_IN(setup, teardown, an_older_daemon_is_not_swept)
     wait_count(&w.freed, 1);
 }
 
-/* L3 is told of each durable change; reads make none. */
+/* L3 is told of each durable change; reads are not changes. */
 TEST_IN(setup, teardown, the_revision_grows_with_changes_and_outlives_the_controller)
 {
     char id[64];

@@ -1,5 +1,5 @@
-/* libhelios against a real helios-l3d, by the mapped pool and by the network. No Controller: ids
- * are enough. */
+/* libhelios against a real helios-l3d, through the mapped pool and over the network. There is no
+ * Controller: reads by id don't need one. */
 #include "support/test.h"
 
 #include "view_world.h"
@@ -29,7 +29,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* One part of two tensors: "w" of W_BYTES bytes, "b" of 3 x 5 floats. */
+/* One part with two tensors: "w" of W_BYTES bytes, "b" of 3 x 5 floats. */
 static helios_shard put_part(helios_client *c, uint64_t seed, unsigned char **w_data)
 {
     static const int64_t w_shape[] = {(int64_t)W_BYTES}, b_shape[] = {3, 5};
@@ -78,7 +78,7 @@ TEST(a_part_that_was_put_reads_back_in_every_way_on_both_paths)
             assert_int_equal(t->size, W_BYTES);
             assert_memory_equal(copy + h.data_offset + t->offset, w, W_BYTES);
 
-            /* Ranges at, across and inside the borders of chunks. */
+            /* Ranges at, across and inside chunk boundaries. */
             static const size_t ranges[][2] = {{0, 1},           {MIB - 1, 2},    {MIB, MIB},
                                                {5, 2 * MIB + 9}, {2 * MIB, 1000}, {17, 0}};
             unsigned char *part = malloc(size);
@@ -183,7 +183,7 @@ TEST(a_byte_that_stays_bad_fails_and_names_shard_and_chunk)
         assert_int_equal(stats.reads, 0);
         assert_int_equal(helios_map(c, s.id, &view, NULL), HELIOS_ECORRUPT);
         assert_int_equal(helios_get_range(c, s.id, MIB, copy, 1), HELIOS_ECORRUPT);
-        /* The other chunks are as good as before. */
+        /* The other chunks are undamaged. */
         assert_int_equal(helios_get_range(c, s.id, 0, copy, MIB), HELIOS_OK);
         assert_int_equal(helios_get_range(c, s.id, 2 * MIB, copy, 100), HELIOS_OK);
         world_flip_at(&world, at);
@@ -262,7 +262,7 @@ TEST(reads_go_on_when_the_daemon_was_killed_and_started_again)
         for (size_t i = 0; i < 2; i++)
             assert_int_equal(helios_get(c[i], s.id, copy, s.size), HELIOS_OK);
         world_kill(&world);
-        /* These begin while nobody serves: the one with the pool mapped may be quick enough not to
+        /* These reads begin while no daemon serves: the one with the mapped pool may be too fast to
          * notice, the other one waits. */
         for (size_t i = 0; i < 2; i++) {
             r[i] = (struct reader){.client = c[i], .shard = s, .copy = calloc(1, s.size)};
@@ -301,7 +301,7 @@ TEST(a_view_stays_as_it_is_when_its_shard_is_removed)
             world_kill(&world);
             world_launch(&world);
             world_wait(&world);
-            /* This needs the socket, so the old pins are there again when it returns. */
+            /* This call needs the socket, so the old pins are restored when it returns. */
             assert_int_equal(helios_map(c, other.id, &more, NULL), HELIOS_OK);
         }
         world_free_shard(&world, &s);
@@ -311,7 +311,7 @@ TEST(a_view_stays_as_it_is_when_its_shard_is_removed)
         assert_non_null(memmem(view, size, w, W_BYTES));
         free(w);
         helios_close(c);
-        world_end(&world); /* a fresh pool for whoever comes next */
+        world_end(&world); /* a fresh pool for the next test */
         world_start(&world, "64MiB");
     }
 }
@@ -324,7 +324,7 @@ TEST(a_daemon_that_hangs_ends_in_the_deadline)
         const void *view;
         unsigned char *copy = malloc(s.size);
         kill(world.pid, SIGSTOP);
-        /* A reader of the mapped pool minds only when the heartbeat is old. */
+        /* A reader of the mapped pool notices only once the heartbeat is old. */
         double end = now_s() + 20;
         int st = HELIOS_OK;
         while (st == HELIOS_OK && now_s() < end) {
@@ -348,7 +348,8 @@ TEST(a_daemon_that_hangs_ends_in_the_deadline)
 #define PATIENCE_MS 5000
 #define NOTICED_S   1.0
 
-/* Until none of its threads runs any more, which on a busy machine is not at once. */
+/* Signals the owner and waits until none of its threads runs any more; on a busy machine that takes
+ * a while. */
 static void strike_owner(int sig)
 {
     siginfo_t info;
@@ -356,9 +357,10 @@ static void strike_owner(int sig)
     assert_int_equal(waitid(P_PID, (id_t)world.pid, &info, WSTOPPED | WEXITED | WNOWAIT), 0);
 }
 
-/* How long after the blow the last read began that succeeded. When it began is ours to say: one
- * that the machine keeps waiting does not count against the notice, one that begins too late does,
- * however busy the machine is; nor does the patience of the read that fails. */
+/* How long after the signal the last successful read began. The time of its beginning is what
+ * counts: a read that the machine delays does not count against the notice, one that begins too
+ * late does, however busy the machine is. The patience of the read that fails does not count
+ * either. */
 static double mapped_reads_until_noticed(int sig)
 {
     helios_client *c = world_client(&world, "shm", PATIENCE_MS, -1);
@@ -396,7 +398,7 @@ TEST(a_mapped_pool_whose_owner_is_killed_or_frozen_is_noticed_within_a_second)
             world_launch(&world);
             world_wait(&world);
         }
-        helios_client *c = world_client(&world, "shm", 0, 0); /* it serves again */
+        helios_client *c = world_client(&world, "shm", 0, 0); /* the daemon serves again */
         (void)put_part(c, 86, NULL);
         helios_close(c);
         assert_true(took < NOTICED_S);
@@ -441,7 +443,7 @@ struct many {
     helios_client *client;
     helios_shard shard;
     const unsigned char *expected;
-    size_t at; /* in the shard; to search for it takes longer than to read it */
+    size_t at; /* in the shard; searching for it takes longer than reading it */
     int failures;
 };
 
@@ -521,7 +523,7 @@ static unsigned char byte_of(int writer, int part)
     return (unsigned char)(writer * PARTS + part + 1);
 }
 
-/* Small parts one after the other, until one fails. */
+/* Writes small parts one after the other until one fails. */
 static void *write_parts(void *arg)
 {
     static const int64_t shape[] = {100};
@@ -613,8 +615,8 @@ static json_int_t shards_of_the_daemon(void)
     return shards;
 }
 
-/* The daemon is stopped with writes queued behind it, then killed: each of them fails within its
- * deadline, and the next daemon has what was stored and nothing else. */
+/* The daemon is stopped with writes queued behind it, then killed. Each write fails within its
+ * deadline, and the next daemon has exactly what was stored. */
 TEST(small_parts_that_wait_for_a_dead_daemon_fail_and_leave_nothing)
 {
     static struct writer w[WRITERS];
@@ -624,7 +626,7 @@ TEST(small_parts_that_wait_for_a_dead_daemon_fail_and_leave_nothing)
     json_int_t before = shards_of_the_daemon(), stored = 0;
     kill(world.pid, SIGSTOP);
     writers_start(c, w, threads);
-    nap_ms(100); /* they need not all wait: whoever comes later meets a dead daemon */
+    nap_ms(100); /* they need not all be waiting: later ones meet a dead daemon */
     world_kill(&world);
     for (int i = 0; i < WRITERS; i++) {
         pthread_join(threads[i], NULL);

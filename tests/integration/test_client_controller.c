@@ -1,5 +1,5 @@
-/* What libhelios tells a Controller and makes of its answers. The Controller here is a stand-in
- * that keeps what it was told; the pool is a real helios-l3d's. */
+/* What libhelios tells a Controller, and how it handles the answers. The Controller is a stand-in
+ * that records its calls; the pool is that of a real helios-l3d. */
 #include "support/test.h"
 
 #include "client_world.h"
@@ -28,18 +28,18 @@ static struct {
     json_t *begins;     /* of every beginVersion */
     json_t *gaveup;     /* of every abandonVersion */
     json_t *reports;    /* every AccessReport */
-    bool refuses;       /* no report is answered */
-    json_t *refused;    /* parameters of every reportAccess then */
-    json_t *taken;      /* and else */
+    bool refuses;       /* reports are not answered */
+    json_t *refused;    /* parameters of every reportAccess that was not answered */
+    json_t *taken;      /* and of those that were */
     json_t *copies;     /* what getShard answers */
-    int heals_refused;  /* so many reportBadCopy are, while L3 is busy; then the shard is lost */
-    json_t *after_heal; /* what requestShards answers from then on; NULL = as before */
+    int heals_refused;  /* so many calls of reportBadCopy fail (L3 busy), then the shard is lost */
+    json_t *after_heal; /* what requestShards answers after a heal; NULL = as before */
     int heals;          /* calls of reportBadCopy */
     json_t *nodes;      /* what listNodes answers */
     int nodes_asked;    /* calls of it */
 } boss = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* A copy of what it is made of: it is encoded without the lock. */
+/* Returns a copy of the configured answer: it is encoded without the lock. */
 static json_t *answer(const char *method, const json_t *params)
 {
     size_t i;
@@ -95,7 +95,7 @@ static void handle(void *arg, struct hl_rpc_call *call, const char *method, cons
         rpc_json_reply(call, result);
 }
 
-/* Borrowed: what the thread of the loop wrote before the last answer is seen behind the lock. */
+/* Borrowed. The lock makes visible what the loop's thread wrote before the last answer. */
 static json_t *told(json_t *list)
 {
     pthread_mutex_lock(&boss.lock);
@@ -176,7 +176,7 @@ static int teardown(void **state)
 static helios_client *open_client(const char *path)
 {
     helios_client *c = NULL;
-    /* l3 is asked from the Controller. */
+    /* The address of l3 comes from the Controller. */
     unsetenv("CONTROLLER_L3_CACHE_ADDRESS");
     helios_options o = {HELIOS_OPTIONS_INIT, .controller = boss.address, .path = path};
     if (helios_open(&o, &c) != HELIOS_OK)
@@ -213,7 +213,7 @@ TEST(a_commit_names_every_shard_once_and_only_of_its_version)
     int64_t version;
     int visible = 0;
     helios_client *c = open_client("auto");
-    (void)put(c, 2, "head"); /* of a version that was given up */
+    (void)put(c, 2, "head"); /* belongs to a version that was abandoned */
     const helios_version_spec spec = {HELIOS_VERSION_SPEC_INIT,
                                       .model = "toy",
                                       .job = "job-1",
@@ -241,7 +241,7 @@ TEST(a_commit_names_every_shard_once_and_only_of_its_version)
     assert_int_equal(json_integer_value(json_object_get(s, "sizeBytes")), a.size);
     s = json_array_get(shards, 1);
     assert_int_equal(json_integer_value(json_object_get(s, "crc32")), b.crc32);
-    /* A commit that is repeated has nothing new to tell. */
+    /* A repeated commit reports nothing new. */
     assert_int_equal(json_array_size(json_object_get(json_array_get(boss.commits, 1), "shards")),
                      0);
     helios_close(c);
@@ -290,7 +290,7 @@ TEST(who_gives_a_version_up_names_what_was_put_and_why)
     assert_string_equal(json_string_value(json_array_get(ids, 0)), id);
     assert_int_equal(json_integer_value(json_object_get(sent, "rank")), 2);
     assert_string_equal(json_string_value(json_object_get(sent, "reason")), "the disk is full");
-    /* What was given up is not committed with the next one of that number. */
+    /* Parts of an abandoned version are not committed with the next version of that number. */
     forget(&boss.commits);
     assert_int_equal(helios_version_commit(c, "toy", 4, 2, NULL, NULL), HELIOS_OK);
     json_t *shards = json_object_get(json_array_get(told(boss.commits), 0), "shards");
@@ -421,7 +421,7 @@ TEST(a_report_that_is_not_answered_is_told_again_under_its_number)
     assert_true(number(first, "ageMs") >= number(before, "ageMs") + (before != NULL ? 40 : 0));
 }
 
-/* Every read of the shard fails and names what does not fit. */
+/* Every read of the shard fails and names the mismatch. */
 static void assert_refused(helios_client *c, helios_id id, size_t size, const char *what)
 {
     const void *view = NULL;
@@ -474,7 +474,7 @@ TEST(a_shard_that_is_not_what_the_catalogue_says_is_not_read)
     free(data);
 }
 
-/* A shard of a cut in the pool, of the part "head". */
+/* Stores a shard of a cut in the pool, of the part "head". */
 static helios_shard put_derived(uint64_t cut, const unsigned char *data, size_t size)
 {
     struct hl_l3_client *l3 = NULL;
@@ -490,8 +490,8 @@ static helios_shard put_derived(uint64_t cut, const unsigned char *data, size_t 
     return (helios_shard){.id = {id.hi, id.lo}, .part = "head", .size = size, .crc32 = ref.crc32};
 }
 
-/* What a reader gets of a damaged derived shard that it has listed. The Controller hands that one
- * out until L3 has answered a report, and `refused` of them get no answer. */
+/* What a reader gets when a derived shard that it has listed is damaged. The Controller keeps
+ * handing it out until L3 has answered a report; `refused` of the reports get no answer. */
 static void read_damaged(const char *path, int mapped, int refused)
 {
     static uint64_t cut = 1;

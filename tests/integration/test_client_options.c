@@ -1,4 +1,4 @@
-/* What libhelios takes from its environment, and helios_options over it. */
+/* What libhelios takes from its environment, and how helios_options overrides it. */
 #include "support/test.h"
 
 #include "client_world.h"
@@ -85,7 +85,8 @@ TEST(the_deadline_is_that_of_the_options_or_else_of_the_environment)
     unsetenv("HELIOS_READ_TIMEOUT");
 }
 
-/* A pause beyond the deadline is not begun: nobody waits for the daemon to come back. */
+/* A pause that would end after the deadline is not begun: the call does not wait for the daemon to
+ * come back. */
 TEST(the_pause_before_a_daemon_is_asked_again_is_that_of_the_environment)
 {
     static const char *const pauses[] = {"60s", "10ms"};

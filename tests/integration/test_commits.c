@@ -1,5 +1,5 @@
-/* The Controller while the disk of its store is slow, or refuses: fdatasync() and fsync() of this
- * process wait at a gate. */
+/* The Controller while its store's disk is slow or refuses: fdatasync() and fsync() of this process
+ * wait at a gate. */
 #include "support/test.h"
 
 #include <stdbool.h>
@@ -25,7 +25,7 @@ static int pass_gate(void)
     return 0;
 }
 
-/* SQLite finds these before those of libc. */
+/* SQLite resolves to these before libc's. */
 SEEN_BY_LIBRARIES int fdatasync(int fd)
 {
     (void)fd;
@@ -46,7 +46,7 @@ static void gate_set(bool closed)
     pthread_mutex_unlock(&gate_lock);
 }
 
-/* A commit has come to the disk. */
+/* Waits until a commit has reached the disk. */
 static void gate_wait(void)
 {
     struct timespec until;
@@ -66,7 +66,7 @@ static int open_teardown(void **state)
     return teardown(state);
 }
 
-/* A call that is under way. */
+/* A running call. */
 struct asked {
     pthread_t thread;
     const char *method;
@@ -131,7 +131,7 @@ TEST_IN(setup, open_teardown, a_controller_that_waits_for_its_disk_is_not_deaf)
     ask_begin(&same, "submitJob", submission("k")); /* the CLI tries again */
     heartbeat(json_array());
     json_decref(ask("listNodes", NULL));
-    assert_int_equal(count_jobs(), 0); /* a crash would leave none */
+    assert_int_equal(count_jobs(), 0); /* a crash would lose all of them */
     json_t *r = NULL;
     assert_int_equal(call("getJob", json_pack("{s:s}", "id", "one-1"), &r), HL_ENOENT);
     assert_false(a.answered);
@@ -175,7 +175,7 @@ TEST_IN(setup, open_teardown, a_cancel_is_answered_when_it_is_durable)
     gate_wait();
     heartbeat(json_pack("[{s:s s:s}]", "id", "one-1.1.0", "state", "running"));
     assert_false(a.answered);
-    assert_int_equal(w.stopped, stopped); /* nor is anything done */
+    assert_int_equal(w.stopped, stopped); /* and nothing is carried out */
     gate_set(false);
     ask_end(&a);
     assert_int_equal(a.st, HL_OK);
@@ -188,7 +188,7 @@ TEST_IN(setup, open_teardown, ranks_that_begin_while_the_disk_is_slow_get_one_ve
 {
     struct asked a[2];
     w.import_state = "done";
-    w.grace_ms = 10 * WAIT_MS; /* the job is not known here, its version stays */
+    w.grace_ms = 10 * WAIT_MS; /* the job is unknown here, its version stays */
     restart_controller();
     import_until("m", "done");
     gate_set(true);
@@ -227,8 +227,8 @@ static bool has_version(int64_t number)
     return found;
 }
 
-/* The disk is slow meanwhile: the rank is heard before the version is given up, and its begin is
- * carried out after that. */
+/* Meanwhile the disk is slow: the rank's call arrives before the version is abandoned, and its
+ * begin is carried out after that. */
 TEST_IN(setup, open_teardown, a_version_that_a_rank_has_begun_meanwhile_is_not_dropped)
 {
     struct asked blocks, joins;
@@ -242,7 +242,7 @@ TEST_IN(setup, open_teardown, a_version_that_a_rank_has_begun_meanwhile_is_not_d
     gate_wait();
     poll(NULL, 0, 3000);
     ask_begin(&joins, "beginVersion", beginning(1));
-    poll(NULL, 0, 2000); /* its first begin is more than the grace ago: the drop waits, too */
+    poll(NULL, 0, 2000); /* its first begin is longer ago than the grace: the drop waits, too */
     gate_set(false);
     ask_end(&blocks);
     json_decref(blocks.result);
@@ -261,13 +261,13 @@ TEST_IN(setup, open_teardown, what_was_under_way_at_a_stop_is_there_after_the_st
     ask_begin(&a, "submitJob", submission(""));
     gate_wait();
     gate_set(false);
-    restart_controller(); /* waits for the commit, whoever comes first */
+    restart_controller(); /* waits for the commit, whichever call comes first */
     ask_end(&a);
     json_decref(a.result);
     assert_int_equal(count_jobs(), 1);
 }
 
-/* Somebody holds the database locked: the store waits a second and gives up. */
+/* Another connection holds the database locked: the store waits a second and gives up. */
 static sqlite3 *lock_store(void)
 {
     sqlite3 *db;
@@ -287,7 +287,7 @@ TEST_IN(setup, open_teardown, a_job_that_the_store_refuses_never_was)
     sqlite3_close(db);
     assert_int_equal(a.st, HL_EBUSY);
     assert_int_equal(count_jobs(), 0);
-    submit("k", id, sizeof(id)); /* the same key: nothing of it is left */
+    submit("k", id, sizeof(id)); /* the same key: nothing is left of the first submission */
     wait_state(id, "running");
 }
 

@@ -13,7 +13,7 @@ static int64_t begin(int64_t step)
     return v;
 }
 
-/* No version of a writer that the Controller does not know is closed during the test. */
+/* No version whose writer the Controller does not know is closed during the test. */
 static void keep_open_versions(void)
 {
     w.grace_ms = 10 * WAIT_MS;
@@ -41,7 +41,7 @@ static size_t pool_count(void)
     return n;
 }
 
-/* What a job left open is dropped after its end was told. */
+/* What a job left open is dropped once the end of the job was reported. */
 static void wait_no_model(void)
 {
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
@@ -117,7 +117,7 @@ static void asked_in_order(const char *wanted)
     }
 }
 
-/* L3 would have a place for each of them, but for the first. */
+/* L3 would have room for each of them except the first. */
 TEST_IN(setup, teardown, an_import_that_waits_for_a_place_is_not_overtaken)
 {
     w.full_for = "a";
@@ -126,7 +126,7 @@ TEST_IN(setup, teardown, an_import_that_waits_for_a_place_is_not_overtaken)
     import_waiting("b");
     import_waiting("c");
     assert_int_equal(call("importModel", import_now("d"), NULL), HL_OK); /* it may not wait */
-    wait_count(&w.imports, 4); /* more ticks, in which b and c could have been asked for */
+    wait_count(&w.imports, 4); /* several ticks, in which b and c could have been requested */
     char text[64];
     asked_text(text);
     assert_null(strpbrk(text, "bcd"));
@@ -143,10 +143,10 @@ static void refuse_mute(void)
     w.mute_for = NULL;
 }
 
-/* A place may become free between two answers. */
+/* L3 may have room between two answers. */
 TEST_IN(setup, teardown, an_import_is_not_asked_for_before_l3_has_answered_the_one_before)
 {
-    import_waiting("z"); /* it runs, so that the Controller asks once per tick */
+    import_waiting("z"); /* it runs, so the Controller asks once per tick */
     asked_in_order("z ");
     w.mute_for = "a";
     import_waiting("a");
@@ -159,7 +159,7 @@ TEST_IN(setup, teardown, an_import_is_not_asked_for_before_l3_has_answered_the_o
     asked_in_order("z a a b ");
 }
 
-/* By its name; the id is that of the import. */
+/* Cancels by name; the id is the import's. */
 static void cancel(const char *name, char *id, size_t cap)
 {
     json_t *r = ask("cancelImport", json_pack("{s:s}", "id", name));
@@ -320,8 +320,8 @@ static void wait_events(const char *id, const char *kind, int n)
     }
 }
 
-/* When a node comes all but the first wait for another reason at once. A pass writes down a hundred
- * of them, and the others follow it soon. */
+/* When a node registers, all but the first get another reason at once. A pass writes a hundred
+ * reasons; the other jobs follow soon. */
 TEST_IN(setup, teardown, each_of_many_jobs_is_told_why_it_waits_and_keeps_its_key)
 {
     char id[64], again[64], key[16];
@@ -343,7 +343,7 @@ TEST_IN(setup, teardown, all_starts_of_an_attempt_are_told_the_port_that_was_fou
 {
     char id[64], first[16], second[16];
     w.ports_busy = 1;
-    w.container_state = NULL; /* the node refuses, so that it is asked again and again */
+    w.container_state = NULL; /* the node refuses, so it is asked again and again */
     register_node(NULL);
     submit("", id, sizeof(id));
     wait_count(&w.started, 1);
@@ -351,7 +351,7 @@ TEST_IN(setup, teardown, all_starts_of_an_attempt_are_told_the_port_that_was_fou
     last_port(first);
     int port = atoi(first);
     assert_true(port >= 20000 && port < 30000);
-    restart_controller(); /* at another address, from which it would choose another port */
+    restart_controller(); /* at another address, for which it would choose another port */
     register_node(NULL);
     int started = w.started;
     w.container_state = "running";
@@ -362,7 +362,8 @@ TEST_IN(setup, teardown, all_starts_of_an_attempt_are_told_the_port_that_was_fou
     assert_int_equal(w.port_questions, 2);
 }
 
-/* Of a gang whose lost ranks are replaced. Its container was lost, and another one has its rank. */
+/* Submits a gang whose lost ranks are replaced. Its container is lost and another one takes over
+ * its rank. */
 static void submit_and_replace(char *id, size_t cap)
 {
     submit_with("recovery: {mode: replace}\n", "", id, cap);
@@ -405,7 +406,8 @@ TEST_IN(setup, teardown, an_agent_restarted_at_another_address_keeps_its_contain
                               NULL),
                          HL_EEXIST);
     assert_non_null(strstr(hl_error_text(), "node 'n0' is in use by the Agent at"));
-    /* What a job counts on is left alone, wherever it is; what none does is to be ended. */
+    /* Containers that a job counts on are left alone, wherever they are; all others are to be
+     * stopped. */
     assert_int_equal(
         call("registerNode", registration("127.0.0.1:1", "there", "1:2", "one-1.1.0"), NULL),
         HL_EEXIST);
@@ -432,12 +434,12 @@ TEST_IN(setup, teardown, another_agent_gets_no_name_whose_containers_may_run_on_
     register_node(NULL);
     submit("", id, sizeof(id));
     wait_state(id, "running");
-    restart_controller(); /* nobody has answered for the node since */
+    restart_controller(); /* the node has not reported since */
     assert_int_equal(call("registerNode", registration("127.0.0.1:1", "there", "1:3", NULL), NULL),
                      HL_EEXIST);
     assert_non_null(strstr(hl_error_text(), "node 'n0' is silent, and containers of jobs may run"));
     assert_string_equal(job_state(id), "running");
-    /* Its machine was started anew, but it has what the job knows. */
+    /* Its machine was restarted, but it has the containers that the job expects. */
     json_decref(ask("registerNode", registration("127.0.0.1:1", "anew", "1:3", "one-1.1.0")));
     report("one-1.1.0", "succeeded");
     wait_state(id, "succeeded");
@@ -546,7 +548,7 @@ static json_t *part_of(const char *job, int container)
                      container);
 }
 
-/* Its process lives on unseen, where its server was taken for lost, and may end its save late. */
+/* Its process lives on unseen on a server that was taken for lost, and may finish its save late. */
 TEST_IN(setup, teardown, a_container_that_was_given_up_saves_nothing)
 {
     char id[64];
@@ -568,7 +570,7 @@ TEST_IN(setup, teardown, a_container_that_was_given_up_saves_nothing)
                      HL_ECONFLICT);
     assert_non_null(strstr(hl_error_text(), "was given up and can't commit to a version"));
     r = ask("requestShards", json_pack("{s:s s:i}", "model", "m", "version", -1));
-    assert_int_equal(hl_json_int(r, "version", 0), 1); /* nothing of it is visible */
+    assert_int_equal(hl_json_int(r, "version", 0), 1); /* none of it is visible */
     json_decref(r);
 }
 
@@ -585,7 +587,7 @@ TEST_IN(setup, teardown, a_shard_of_a_version_being_written_outlives_the_grace)
     register_node(NULL);
     submit("", id, sizeof(id));
     wait_state(id, "running");
-    put("000000000000000000000000000000e0"); /* older than the version: nobody's */
+    put("000000000000000000000000000000e0"); /* older than the version: an orphan */
     wait_sweeps(2);
     json_t *r = ask("beginVersion",
                     json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked",
@@ -634,7 +636,7 @@ TEST_IN(setup, teardown, a_model_in_use_is_removed_only_by_force_or_when_its_job
     report("one-1.1.0", "succeeded");
     wait_state(id, "succeeded");
     int64_t open = begin(10);
-    assert_int_equal(remove_model(open, 0), HL_EBUSY); /* is being written */
+    assert_int_equal(remove_model(open, 0), HL_EBUSY); /* still being written */
     assert_int_equal(remove_model(-1, 0), HL_EBUSY);
     assert_int_equal(remove_model(open, 1), HL_OK);
     assert_int_equal(remove_model(-1, 0), HL_OK);

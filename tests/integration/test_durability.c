@@ -1,5 +1,5 @@
-/* versions.durability: a version is not visible before each of its shards is held in as many
- * failure domains as is wanted, whatever fails meanwhile. */
+/* versions.durability: a version becomes visible only when each of its shards is held in the
+ * required number of failure domains, whatever fails in between. */
 #include "support/test.h"
 
 #include "integration/controller_world.h"
@@ -7,7 +7,7 @@
 #define ID_A "000000000000000000000000000000b0"
 #define ID_B "000000000000000000000000000000b1"
 
-/* The Controller knows what L3 has. */
+/* The Controller knows what L3 holds. */
 static void restart_with(const char *durability, int timeout_ms)
 {
     int seen = w.inventories;
@@ -17,7 +17,7 @@ static void restart_with(const char *durability, int timeout_ms)
     wait_count(&w.inventories, seen + 1);
 }
 
-/* Version 1 of "m" was imported while the pool was enough. */
+/* Version 1 of "m" was imported while the pool alone was enough. */
 static void want(const char *durability, int timeout_ms)
 {
     w.grace_ms = 10 * WAIT_MS;
@@ -50,7 +50,7 @@ static hl_status begin(int64_t *version)
     return st;
 }
 
-/* Up to the last rank's commit. */
+/* All commits but the last rank's. */
 static int64_t save_all_but_one(void)
 {
     int64_t v;
@@ -104,8 +104,8 @@ static void assert_hidden(int64_t version)
     json_decref(r);
 }
 
-/* What is lacking is counted by what the Controller has heard of since: a look at L3 may be under
- * way. */
+/* Lacking shards are counted from what the Controller has heard since: a check of L3 may still be
+ * running. */
 static void assert_safe(int64_t version, const char *durability)
 {
     uint64_t until = hl_now_ns() + TEST_PATIENCE_NS;
@@ -137,7 +137,7 @@ static void assert_said(const char *what)
         fail_msg("'%s' is not in: %s", what, hl_error_text());
 }
 
-/* A rank that waits is told so, and hidden stays what is not held. */
+/* A waiting rank is told that it has to wait, and the version stays hidden. */
 static int64_t refuse_for_now(void)
 {
     w.refuses = true;
@@ -168,7 +168,7 @@ TEST_IN(setup, teardown, with_archive_a_version_is_hidden_until_all_of_it_is_arc
 {
     w.has_archive = true;
     want("archive", WAIT_MS);
-    register_store("there"); /* which is of no use for that */
+    register_store("there"); /* an L2, which does not help here */
     int64_t v = refuse_for_now();
     w.refuses = false;
     commit_until_visible(v);

@@ -1,4 +1,5 @@
-/* 10,000 submissions at once: each is answered, those over the limit by name, and none is lost. */
+/* 10,000 submissions at once: each gets an answer, those over the limit are refused by name, and
+ * none is lost. */
 #include "support/test.h"
 
 #include "integration/controller_world.h"

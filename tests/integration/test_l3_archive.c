@@ -1,4 +1,5 @@
-/* The real helios-l3d with an archive beneath its pool: what memory misses comes from there. */
+/* The real helios-l3d with an archive beneath its pool: what is not in memory is loaded from
+ * there. */
 #include "support/test.h"
 
 #include "integration/l3_archive_world.h"
@@ -11,9 +12,9 @@ TEST(an_evicted_shard_is_read_again_on_every_way)
     struct place p;
     begin(&p, "64MiB", "manual");
     struct shard s = new_shard(&p, 3 * MIB + 17, 5);
-    assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 0); /* not archived: it stays */
+    assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 0); /* not archived: stays */
     assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
-    assert_int_equal(ask(&p, "archive", ids(&s, 1), "bytes"), s.size); /* there already: fine */
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "bytes"), s.size); /* already there: fine */
     assert_int_equal(l4_number(&p, "usedBytes"), s.size);
     assert_int_equal(l4_number(&p, "shards"), 1);
     for (size_t i = 0; i < 2; i++) {
@@ -25,13 +26,13 @@ TEST(an_evicted_shard_is_read_again_on_every_way)
         assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 1);
         assert_int_equal(pool_number(&p, "shards"), 0);
         assert_read(c, &s);
-        assert_int_equal(pool_number(&p, "shards"), 1); /* memory is warm again */
+        assert_int_equal(pool_number(&p, "shards"), 1); /* in memory again */
         assert_int_equal(ask(&p, "evict", ids(&s, 1), "bytes"), s.size);
         if (helios_map(c, id, &data, &size) != HELIOS_OK)
             fail_msg("%s", helios_last_error());
         assert_int_equal(size, s.size);
         assert_memory_equal(data, s.bytes, s.size);
-        /* what is pinned stays */
+        /* pinned shards stay */
         assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), ways[i][0] == 'n');
         assert_int_equal(helios_unmap(c, data), HELIOS_OK);
         (void)ask(&p, "evict", ids(&s, 1), "evicted");
@@ -40,7 +41,7 @@ TEST(an_evicted_shard_is_read_again_on_every_way)
         helios_close(c);
         assert_exact(&p);
     }
-    /* on each way once for a copy, once for a view, once for a look */
+    /* on each path, once for a copy, once for a view, once for a lookup */
     assert_metric(&p, "\nhelios_path_total{op=\"write\",path=\"archive-store\","
                       "reason=\"archive-in\",result=\"ok\"} 1\n");
     assert_metric(&p, "\nhelios_path_total{op=\"read\",path=\"archive-load\","
@@ -63,7 +64,7 @@ TEST(what_is_in_neither_is_not_found_and_what_is_no_shard_not_archived)
     assert_int_equal(helios_map(c, id, &data, NULL), HELIOS_ENOENT);
     assert_int_equal(call(&p, "archive", ids(&s, 1), &r), HL_ENOENT);
     s.crc = hl_crc32(0, s.bytes, s.size);
-    put_shard(&p, &s); /* hundred zeros */
+    put_shard(&p, &s); /* a hundred zeros */
     assert_int_equal(call(&p, "archive", ids(&s, 1), &r), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), hl_id_format(s.id).s));
     assert_int_equal(l4_number(&p, "usedBytes"), 0);
@@ -187,7 +188,8 @@ TEST(a_pool_smaller_than_the_models_serves_them_all)
     struct place p;
     struct shard s[12];
     begin(&p, "16MiB", "write-behind");
-    for (unsigned i = 0; i < 12; i++) /* 36 MiB into 16: what does not fit is archived on the way */
+    for (unsigned i = 0; i < 12;
+         i++) /* 36 MiB into 16: what does not fit is archived to make room */
         s[i] = new_shard(&p, 3 * MIB + i, i);
     assert_true(pool_number(&p, "usedBytes") <= pool_number(&p, "capacityBytes"));
     assert_true(l4_number(&p, "shards") >= 7);
@@ -213,7 +215,7 @@ TEST(a_put_over_the_network_waits_for_room)
     json_decref(r);
     assert_int_equal(hl_net_put(net, more.bytes, more.size, more.crc, MS, &id), HL_ENOSPC);
     assert_int_equal(ask(&p, "archive", ids(s, 2), "archived"), 2);
-    hl_status st = HL_EBUSY; /* the network's thread does not wait: who asks does */
+    hl_status st = HL_EBUSY; /* the network's thread does not wait: the caller does */
     for (int i = 0; i < MS / 10 && st == HL_EBUSY; i++) {
         st = hl_net_put(net, more.bytes, more.size, more.crc, MS, &id);
         nap_ms(10);
@@ -240,7 +242,7 @@ TEST(a_full_pool_without_archived_shards_is_an_ordinary_error)
     assert_int_equal(hl_l3_staging_open(4 * MIB, &staging), HL_OK);
     assert_int_equal(hl_l3_put(c, &staging, 4 * MIB, MS, &ref), HL_ENOSPC);
     assert_exact(&p);
-    /* pinned is as good as not archived */
+    /* for eviction, a pinned shard is like one that is not archived */
     assert_int_equal(ask(&p, "archive", ids(&a, 1), "archived"), 1);
     assert_int_equal(hl_l3_pin(c, a.id, 0, MS, &ref), HL_OK);
     assert_int_equal(hl_l3_put(c, &staging, 4 * MIB, MS, &ref), HL_ENOSPC);

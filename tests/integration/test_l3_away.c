@@ -1,5 +1,6 @@
-/* helios-l3d whose S3 archive is away when it starts: it serves without it, says so, and has it as
- * soon as it is there. What is set up wrongly ends the start. The store is Debian's Swift. */
+/* helios-l3d whose S3 archive is unreachable when it starts: it serves without the archive, reports
+ * that, and uses it as soon as it is there. A wrong configuration ends the start. The store is
+ * Debian's Swift. */
 #include "support/test.h"
 
 #include "integration/client_world.h"
@@ -34,7 +35,7 @@ static size_t collect(char *from, size_t size, size_t n, void *arg)
     return hl_buf_append(arg, from, size * n) == HL_OK ? size * n : 0;
 }
 
-/* The daemon's page; the caller frees it. */
+/* The daemon's metrics page; the caller frees it. */
 static char *page(const struct world *w, const char *path)
 {
     char url[400];
@@ -93,7 +94,7 @@ static hl_status call(struct hl_rpc_peer *l3, const char *method, struct hl_id i
     return st;
 }
 
-/* An error that says where, and what is the matter there. */
+/* The error names the place and the cause. */
 static void assert_away(hl_status st)
 {
     assert_int_equal(st, HL_EUNAVAIL);
@@ -116,8 +117,8 @@ TEST(a_pool_whose_archive_is_away_is_served_until_it_is_there)
     assert_int_equal(helios_get(c, (helios_id){s.id.hi, s.id.lo}, back, s.size), HELIOS_OK);
     assert_memory_equal(back, s.bytes, s.size);
 
-    /* A derived shard is in no archive, so nothing is unknown of one: who listed it has it made
-     * again, and does not wait for the archive. */
+    /* A derived shard is never archived, so its state is known: a reader that listed it has it
+     * derived again, without waiting for the archive. */
     const struct hl_id derived = hl_id_derived(7, 1);
     assert_int_equal(call(l3, "heal", derived), HL_OK);
     assert_int_equal(call(l3, "locate", derived), HL_ENOENT);
@@ -125,10 +126,11 @@ TEST(a_pool_whose_archive_is_away_is_served_until_it_is_there)
 
     assert_away(call(l3, "archive", s.id));
     assert_away(call(l3, "dropArchived", s.id));
-    assert_away(call(l3, "listArchived", s.id)); /* an empty list would call shards lost */
+    assert_away(
+        call(l3, "listArchived", s.id)); /* an empty list would mean that the shards are lost */
     assert_away(call(l3, "locate", (struct hl_id){3, 4}));
-    assert_away(call(l3, "heal", (struct hl_id){3, 4})); /* nobody knows that it is lost */
-    assert_int_equal(call(l3, "heal", s.id), HL_OK);     /* it is good */
+    assert_away(call(l3, "heal", (struct hl_id){3, 4})); /* whether it is lost is not known */
+    assert_int_equal(call(l3, "heal", s.id), HL_OK);     /* the shard is good */
     assert_true(page_has(&w, "/healthz", "ok\narchive s3://"));
     assert_true(page_has(&w, "/healthz", swift.endpoint));
     assert_true(page_has(&w, "/metrics", "\nhelios_archive_up 0\n"));
@@ -166,12 +168,13 @@ TEST(a_daemon_whose_archive_never_comes_ends_when_it_is_told)
     kill(w.pid, SIGTERM);
     assert_int_equal(waitpid(w.pid, &status, 0), w.pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    assert_true(hl_now_ns() - begun < 20 * HL_NS_PER_S); /* not its 30 s of retries */
+    assert_true(hl_now_ns() - begun <
+                20 * HL_NS_PER_S); /* without waiting through its 30 s of retries */
     w.pid = 0;
     world_end(&w);
 }
 
-/* What helios-l3d says when it does not start. */
+/* What helios-l3d prints when it refuses to start. */
 static void assert_refused(const char *words)
 {
     char program[512], command[800], text[4096];

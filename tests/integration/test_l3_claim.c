@@ -1,4 +1,4 @@
-/* The real helios-l3d: whose its pool and its archive are, what strangers may do there, and the
+/* The real helios-l3d: who owns its pool and its archive, what other clusters may do there, and the
  * archive's trash. */
 #include "support/test.h"
 
@@ -113,7 +113,7 @@ struct terms {
     const char *mode;
 };
 
-/* What L3 answers; new reference. */
+/* L3's answer; new reference. */
 static json_t *claim(struct place *p, struct terms t)
 {
     return must(p, "claim",
@@ -128,7 +128,7 @@ static void assert_claim(struct place *p, struct terms t, const char *state)
     json_decref(r);
 }
 
-/* As poolInfo and the archive's text say. */
+/* The owners that poolInfo and the claim in the archive name. */
 static void assert_owners(struct place *p, const char *pool, int revision, const char *archive,
                           int archive_revision)
 {
@@ -172,7 +172,7 @@ TEST(what_is_empty_is_the_first_ones_also_after_a_kill)
     world_kill(&p.w);
     again(&p);
     assert_owners(&p, A, 3, A, 3);
-    /* An empty pool is not free: its cluster's shards are on their way. */
+    /* An empty pool is not free: shards of its cluster are on their way. */
     assert_claim(&p, (struct terms){.cluster = B, .revision = 9, .seen = 9}, "other");
     assert_owners(&p, A, 3, A, 3);
     end(&p);
@@ -212,7 +212,7 @@ TEST(an_old_catalogue_is_told_so)
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 5, .seen = 5}, "claimed");
     assert_claim(&p, (struct terms){.cluster = A, .revision = 9, .seen = 5}, "claimed");
-    /* It went on by itself, but does not know of 9. */
+    /* The pool went on by itself, but does not know of 9. */
     json_t *r = claim(&p, (struct terms){.cluster = A, .revision = 11, .seen = 8});
     assert_string_equal(hl_json_str(r, "state", ""), "newer");
     assert_int_equal(hl_json_int(r, "revision", 0), 9);

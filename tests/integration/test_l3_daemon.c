@@ -1,4 +1,4 @@
-/* The real helios-l3d, and what is left in its pool when it is killed. */
+/* The real helios-l3d, and what is left in its pool after it was killed. */
 #include "support/test.h"
 
 #include <fcntl.h>
@@ -138,7 +138,7 @@ static void wait_until_rested(struct daemon *d)
     assert_int_equal(pool_number(d, "quarantinedBytes"), 0);
 }
 
-/* The sum of a number over the regions of the L3 tier; its other numbers are the pool's. */
+/* The sum of a number over the regions of the L3 tier; the tier's other numbers are the pool's. */
 static uint64_t region_sum(struct daemon *d, const char *field, size_t *count)
 {
     json_t *r = must(d, "poolInfo", NULL), *pool = json_object_get(r, "pool"), *region;
@@ -173,7 +173,7 @@ static json_t *inventory(struct daemon *d)
     return all;
 }
 
-/* Every listed shard is good, and the pool's space is theirs to the unit. Returns how many. */
+/* Every listed shard is good, and the pool's used space is exactly theirs. Returns their number. */
 static size_t check_pool(struct daemon *d)
 {
     uint64_t units = 0;
@@ -207,7 +207,7 @@ static void free_all(struct daemon *d)
     json_decref(all);
     wait_until_rested(d);
     assert_int_equal(pool_number(d, "usedBytes"), 0);
-    /* One piece again. */
+    /* The free space is one piece again. */
     assert_int_equal(pool_number(d, "freeBytes"), pool_number(d, "capacityBytes"));
 }
 
@@ -236,7 +236,8 @@ static json_t *import_request(const char *dir, struct hl_id id)
                      "dir", dir, "name", "big", "version", 1, "tp", 2, "pp", 2);
 }
 
-/* Ended, or moved at least one byte when `moving`. New reference. */
+/* Waits until the import has ended or, with `moving`, has moved at least one byte. New
+ * reference. */
 static json_t *wait_import(struct daemon *d, struct hl_id id, int moving)
 {
     uint64_t deadline = hl_now_ns() + (uint64_t)MS * HL_NS_PER_MS;
@@ -276,7 +277,7 @@ TEST(a_daemon_killed_while_it_imports_leaves_only_whole_shards)
     }
     struct hl_id id = hl_id_random();
     json_decref(must(&d, "importModel", import_request(dir, id)));
-    json_decref(must(&d, "importModel", import_request(dir, id))); /* again: the same import */
+    json_decref(must(&d, "importModel", import_request(dir, id))); /* repeated: the same import */
     json_t *p = wait_import(&d, id, 0);
     assert_string_equal(hl_json_str(p, "state", ""), "done");
     assert_int_equal(hl_json_int(p, "doneBytes", 0), hl_json_int(p, "totalBytes", 1));
@@ -304,7 +305,7 @@ TEST(a_cancelled_and_a_too_large_import_leave_nothing)
         assert_string_equal(hl_json_str(p, "errorStatus", ""), "ECANCELED");
         assert_int_equal(check_pool(&d), 0);
     } else {
-        free_all(&d); /* it was faster */
+        free_all(&d); /* the import was faster */
     }
     json_decref(p);
     json_decref(must(&d, "cancelImport", json_pack("{s:s}", "importId", "unknown")));
@@ -331,7 +332,7 @@ struct putter {
     atomic_size_t count;
 };
 
-/* Puts until the daemon is gone. */
+/* Puts until the daemon has died. */
 static void *putter_main(void *arg)
 {
     struct putter *p = arg;
@@ -380,8 +381,7 @@ TEST(a_daemon_killed_while_it_takes_puts_keeps_all_it_has_acknowledged)
         }
         hl_l3_close(c);
         size_t kept = check_pool(&d);
-        assert_true(kept == count ||
-                    kept == count + 1); /* sealed, but the answer did not get out */
+        assert_true(kept == count || kept == count + 1); /* sealed, but its answer was not sent */
         free_all(&d);
     }
     end(&d);
@@ -465,7 +465,7 @@ TEST(the_pool_shows_its_regions_and_keeps_them)
     size_t count;
     setenv("HELIOS_TIER_HIGH", "80", 1);
     setenv("HELIOS_TIER_LOW", "40%", 1);
-    begin(&d, "32MiB"); /* auto: this machine has one node at least, or the kernel tells none */
+    begin(&d, "32MiB"); /* auto: this machine has at least one node, or the kernel reports none */
     assert_int_equal(region_sum(&d, "bytes", &count), 32 * MIB);
     assert_true(count >= 1);
     assert_int_equal(region_sum(&d, "usedBytes", &count), 0);
@@ -489,7 +489,7 @@ TEST(the_pool_goes_with_the_daemon_only_when_told)
     assert_int_equal(down(&d, SIGTERM), 0);
     assert_int_equal(access(d.pool, F_OK), 0);
     assert_int_not_equal(access(d.socket, F_OK), 0);
-    d.size = "32MiB"; /* not what the pool has: refused, untouched */
+    d.size = "32MiB"; /* not what the pool has: refused, pool unchanged */
     spawn(&d);
     assert_int_equal(waitpid(d.pid, &status, 0), d.pid);
     assert_int_equal(WEXITSTATUS(status), 2);

@@ -1,9 +1,9 @@
-/* Damaged copies in the pool and in the archive: noticed, replaced, and never taken for good. */
+/* Damaged copies in the pool and in the archive: detected, replaced, and never taken for good. */
 #include "support/test.h"
 
 #include "integration/l3_archive_world.h"
 
-/* What L3 says there is of the shard: "L3", "L4", "" = nothing. */
+/* Where L3 says the shard is: "L3", "L4", "" = nowhere. */
 static void assert_found(struct place *p, const struct shard *s, const char *tier)
 {
     json_t *r = must(p, "look", json_pack("{s:[s]}", "ids", hl_id_format(s->id).s));
@@ -48,7 +48,7 @@ TEST(a_damaged_archived_copy_counts_as_absent_and_is_replaced)
     assert_found(&p, &s, "L3");
     assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
     spoil_archived(&p, &s);
-    assert_int_equal(archived_count(&p), 1); /* nobody has looked yet */
+    assert_int_equal(archived_count(&p), 1); /* not checked yet */
     assert_false(verified(&p, &s));
     assert_int_equal(archived_count(&p), 0);
     assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 0); /* the last good copy stays */
@@ -95,14 +95,14 @@ TEST(a_bad_shard_is_replaced_from_the_archive)
     spoil_in_pool(&p, &s);
     assert_heal(&p, &s, NULL, "lost", ""); /* there is no other copy: nothing is changed */
     assert_int_equal(pool_number(&p, "shards"), 1);
-    spoil_in_pool(&p, &s); /* the same bit again: good */
+    spoil_in_pool(&p, &s); /* flipped back: good */
     assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
     spoil_in_pool(&p, &s);
     helios_client *c = world_client(&p.w, "shm", MS, 1);
     assert_heal(&p, &s, NULL, "healed", "L4");
     assert_read(c, &s);
     assert_exact(&p);
-    /* The archive's copy is bad too: the pool's stays as it is, and is not taken for good. */
+    /* The archive's copy is bad too: the pool's stays as it is, and is not reported as good. */
     archived_path(&p, &s, path, sizeof(path));
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "!", 1, 4 * MIB), 1);
@@ -170,7 +170,7 @@ TEST(a_bad_shard_is_replaced_from_a_node)
     assert_heal(&p, &s, json_pack("[o o]", source_of(NULL, &s), source_of(&n, &s)), "healed",
                 "node-7");
     assert_heal(&p, &s, NULL, "good", "");
-    /* not in the pool at all: size and CRC are the source's */
+    /* not in the pool at all: size and CRC are taken from the source */
     assert_int_equal(ask(&p, "free", ids(&s, 1), "freed"), 1);
     assert_heal(&p, &s, json_pack("[o]", source_of(&n, &s)), "healed", "node-7");
     assert_exact(&p);

@@ -1,9 +1,9 @@
-/* Pins that rest, between a client and the pool's server: what takes a message and what does not,
- * and who has the shard's room. */
+/* Pins at rest, between a client and the pool's server: what takes a message, what does not, and
+ * who gets the shard's space. */
 #include "integration/l3_socket_world.h"
 #include "mem/socket/l3_rests.h"
 
-/* Messages of the client to the server are not needed: the server does not run. */
+/* The client needs no messages to the server: the server does not run. */
 TEST(a_pin_that_was_given_back_is_taken_up_without_the_server)
 {
     struct world w;
@@ -19,12 +19,12 @@ TEST(a_pin_that_was_given_back_is_taken_up_without_the_server)
         assert_int_equal(hl_l3_pin(c, ref.id, 0, 1, &pin), HL_OK);
         assert_int_equal(pin.offset, ref.offset);
     }
-    assert_int_equal(hl_l3_pin(c, ref.id, 0, 1, &pin), HL_OK); /* twice at a time */
+    assert_int_equal(hl_l3_pin(c, ref.id, 0, 1, &pin), HL_OK); /* twice at the same time */
     assert_false(hl_pool_evict_one(w.pool, &ref));
     hl_l3_server_stats(w.server, &w.stats);
-    assert_int_equal(w.stats.pins, 1); /* of the server, however often it is used */
+    assert_int_equal(w.stats.pins, 1); /* counted by the server once, however often it is used */
     assert_int_equal(pthread_create(&w.thread, NULL, run_loop, &w), 0);
-    /* The pool wants it: the last unpin is told. */
+    /* The pool wants the space: the server is told of the last unpin. */
     assert_int_equal(hl_l3_unpin(c, &pin, MS), HL_OK);
     assert_false(hl_pool_evict_one(w.pool, &ref));
     assert_int_equal(hl_l3_unpin(c, &pin, MS), HL_OK);
@@ -48,8 +48,7 @@ TEST(a_pin_at_rest_is_the_pools_when_it_wants_it)
     assert_int_equal(hl_l3_unpin(b, &pin, MS), HL_OK);
     assert_true(hl_pool_evict_one(w.pool, &ref));
     assert_int_equal(hl_l3_pin(a, ref.id, 0, MS, &pin), HL_ENOENT);
-    assert_int_equal(hl_pool_free(w.pool, other.id),
-                     HL_OK); /* not recalled, and gone all the same */
+    assert_int_equal(hl_pool_free(w.pool, other.id), HL_OK); /* not recalled, and gone anyway */
     assert_int_equal(hl_l3_pin(b, other.id, 0, MS, &pin), HL_ENOENT);
     wait_for_space(&w, 0, 0);
     assert_int_equal(put(a, 100, 9, &ref), HL_OK); /* the connections go on */
@@ -94,7 +93,7 @@ TEST(a_word_is_the_pins_that_it_was_given_for)
         .type = HL_L3_UNPIN, .id_hi = ref.id.hi, .id_lo = ref.id.lo, .offset = ref.offset};
     int fd = raw_connect(&w);
     assert_int_equal(raw(fd, (struct hl_l3_request){.type = HL_L3_HELLO}, -1), HL_OK);
-    assert_int_equal(raw(fd, pin, -1), HL_OK); /* it has shared no words */
+    assert_int_equal(raw(fd, pin, -1), HL_OK); /* this client shares no words */
     assert_int_equal(raw(fd, unpin, -1), HL_OK);
     assert_int_equal(raw(fd, (struct hl_l3_request){.type = HL_L3_REST}, -1), HL_OK);
     assert_int_equal(raw(fd, (struct hl_l3_request){.type = HL_L3_REST}, -1), HL_EEXIST);

@@ -1,4 +1,5 @@
-/* The pool's socket with a real server on a loop of its own, and clients good, bad and dying. */
+/* The pool's socket: a real server on a loop of its own, and clients that are good, bad and
+ * dying. */
 #include "support/test.h"
 
 #include <errno.h>
@@ -37,7 +38,7 @@ TEST(what_is_put_is_read_through_the_view_of_another_client)
     assert_int_equal(hl_pool_view_read(hl_l3_view(b), &found, 0, buf, size), HL_OK);
     assert_memory_equal(buf, expected, size);
     assert_int_equal(hl_l3_alive(a), HL_OK);
-    /* Only who has put it may take it back, and only the last one. */
+    /* Only the client that put a shard may take it back, and only its last one. */
     assert_int_equal(hl_l3_drop(b, made.id, MS), HL_EPERM);
     assert_int_equal(hl_l3_drop(a, made.id, MS), HL_OK);
     assert_int_equal(hl_pool_view_read(hl_l3_view(b), &found, 0, buf, size), HL_ESTALE);
@@ -62,7 +63,7 @@ TEST(pins_hold_freed_bytes_until_unpinned_or_the_client_vanishes)
     assert_int_equal(hl_l3_pin(b, ref.id, ref.offset, MS, &pin), HL_OK);
     assert_int_equal(hl_pool_free(w.pool, ref.id), HL_OK);
     assert_int_equal(hl_l3_pin(b, ref.id, 0, MS, &pin), HL_ENOENT);
-    assert_int_equal(hl_l3_pin(b, ref.id, ref.offset, MS, &pin), HL_OK); /* it maps it already */
+    assert_int_equal(hl_l3_pin(b, ref.id, ref.offset, MS, &pin), HL_OK); /* already mapped */
     assert_int_equal(hl_l3_unpin(a, &pin, MS), HL_OK);
     assert_int_equal(hl_l3_unpin(a, &pin, MS), HL_OK);
     assert_int_equal(hl_l3_unpin(a, &pin, MS), HL_ENOENT);
@@ -113,7 +114,7 @@ TEST(a_lease_is_its_connections_alone_and_ends_with_it)
     check_lease(a, &one, 3);
     check_lease(a, &two, 4);
     assert_int_equal(hl_l3_unpin(a, &one, MS), HL_OK);
-    hl_pool_info(w.pool, &info); /* at once: nobody else can be reading it */
+    hl_pool_info(w.pool, &info); /* at once: no other client can be reading it */
     assert_int_equal(info.used, units);
     assert_int_equal(info.quarantined, 0);
     assert_int_equal(lease(a, CAPACITY, 5, &one), HL_ENOSPC);
@@ -158,7 +159,7 @@ TEST(foreign_bytes_end_only_their_own_connection)
     fault_shown("shm", "foreign", "refused-served-on");
 }
 
-/* A server that has the pool and lies about where shards are. */
+/* A server that has the pool and gives false positions of shards. */
 struct liar {
     int listener;
     int pool_fd;
@@ -342,7 +343,7 @@ TEST(clients_notice_an_absent_a_silent_and_an_ended_server)
     world_end(&w);
 }
 
-/* Sends a put and does not wait for the answer. */
+/* Sends a put without waiting for the answer. */
 static void lease_and_be_killed(const struct world *w)
 {
     struct hl_l3_client *c = NULL;
@@ -372,7 +373,7 @@ TEST(a_client_killed_with_leases_leaves_nothing)
     world_end(&w);
 }
 
-/* Maps a shard, says so, and waits for its end. */
+/* Maps a shard, reports that, and waits to be killed. */
 static void pin_and_wait(const struct world *w, struct hl_id id, int said)
 {
     struct hl_l3_client *c = NULL;
@@ -401,7 +402,7 @@ TEST(pins_of_a_killed_client_are_released)
     assert_int_equal(read(said[0], &byte, 1), 1);
     close(said[0]);
     assert_int_equal(hl_pool_free(w.pool, ref.id), HL_OK);
-    poll(NULL, 0, 20); /* longer than bytes rest that nobody pins */
+    poll(NULL, 0, 20); /* longer than the quarantine of unpinned bytes */
     hl_pool_info(w.pool, &info);
     assert_in_range(info.quarantined, 3 * MIB, 4 * MIB);
     assert_int_equal(kill(child, SIGKILL), 0);
@@ -433,8 +434,8 @@ static void put_and_be_killed(const struct world *w)
     kill(getpid(), SIGKILL);
 }
 
-/* A client that dies between the answer's sending and its reading leaves a whole shard, which the
- * Controller's sweep frees; nothing else may be left. Returns how many there were. */
+/* A client that dies after the answer was sent and before it read it leaves a whole shard, which
+ * the Controller's sweep frees; it must not leave anything else. Returns how many there were. */
 static size_t free_whole_shards(struct world *w)
 {
     struct hl_pool_ref refs[16];

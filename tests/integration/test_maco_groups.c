@@ -1,6 +1,6 @@
 /* Plans with collectives, run by two to four processes over shared memory: results, a rank that
- * would do another thing, one that dies, one that never comes. A rank is this program once more,
- * with arguments: a child that only forked may not start threads under ThreadSanitizer. */
+ * would run something else, one that dies, one that never comes. A rank is this program again, with
+ * arguments: ThreadSanitizer does not allow a child that only forked to start threads. */
 #include "support/test.h"
 
 #include <signal.h>
@@ -19,9 +19,9 @@
 #define N     4096
 #define RANKS 4
 
-/* What a rank leaves for the test to look at. */
+/* What a rank leaves behind for the test to check. */
 struct report {
-    int status, again; /* the first run that failed, and one after it */
+    int status, again; /* the first run that failed, and the one after it */
     int gave_up;
     uint64_t took_ns;
     char text[HL_ERROR_TEXT_MAX];
@@ -52,7 +52,8 @@ static int die(void *arg, const maco_task *task)
     return 0;
 }
 
-static const int *others_gave_up; /* rank 0 has its verdict, also of the run after it */
+static const int
+    *others_gave_up; /* set when rank 0 has its verdict, and that of the run after it */
 
 static void await_verdict(void)
 {
@@ -88,7 +89,7 @@ static uint32_t add(maco_graph *g, int type, const char *name, float *x, maco_fu
     return id;
 }
 
-/* Two tensors are filled and summed. */
+/* Fills two tensors and sums them. */
 static int run_rank(const struct rank *r, hybridps_group *group, int policy)
 {
     static float x[N + 1], y[N + 1];
@@ -97,7 +98,7 @@ static int run_rank(const struct rank *r, hybridps_group *group, int policy)
     maco_runtime *rt = NULL;
     maco_compile_options c = {MACO_COMPILE_OPTIONS_INIT, .policy = policy, .workers = 2,
                               .infer = 1};
-    /* Not the rank that hangs: what it runs uses the plan until it returns. */
+    /* Not on the rank that hangs: what it runs uses the plan until it returns. */
     int short_of_time = r->what >= NEVER_COMES && r->rank == 0;
     maco_runtime_options o = {
         MACO_RUNTIME_OPTIONS_INIT, .workers = 2,
@@ -138,12 +139,12 @@ static void be_rank(const struct rank *r, const char *name, int policy)
     hybridps_group *group = NULL;
     hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = r->rank,
                               .world = r->world};
-    o.timeout_ms = r->what == HANGS ? 60000 : 20000; /* of joining, too */
+    o.timeout_ms = r->what == HANGS ? 60000 : 20000; /* also that of joining */
     if (hybridps_group_shm(&o, &group) != 0)
         _exit(9);
     uint64_t began = hl_now_ns();
     if (r->what == NEVER_COMES && r->rank == 1)
-        await_verdict(); /* it lives, and does not call */
+        await_verdict(); /* it is alive, and does not call */
     else
         r->report->status = run_rank(r, group, policy);
     r->report->took_ns = hl_now_ns() - began;
@@ -231,7 +232,7 @@ TEST(a_rank_with_another_order_is_named_by_all)
         assert_non_null(strstr(r[k].text, "collective 1 is"));
         assert_non_null(strstr(r[k].text, "\"sum y\" (ALLREDUCE of 4096 F32) on rank 0"));
         assert_non_null(strstr(r[k].text, "of 2048 F32) on rank 1"));
-        assert_true(r[k].got[1] == 0); /* nothing was begun */
+        assert_true(r[k].got[1] == 0); /* nothing was started */
     }
     munmap(r, RANKS * sizeof(*r));
 }
@@ -261,7 +262,7 @@ TEST(a_rank_that_never_comes_is_an_error_by_the_deadline)
     munmap(r, RANKS * sizeof(*r));
 }
 
-/* The group would wait for a minute; the run ends its collective, and with it the group. */
+/* The group would wait for a minute; the run aborts its collective, and with it the group. */
 TEST(a_rank_that_hangs_does_not_hold_a_collective_past_the_deadline)
 {
     for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++) {

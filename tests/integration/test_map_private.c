@@ -1,4 +1,4 @@
-/* Views that may be written: helios_map_private, against a real helios-l3d. */
+/* Writable views: helios_map_private against a real helios-l3d. */
 #include "support/test.h"
 
 #include "view_world.h"
@@ -65,7 +65,7 @@ TEST(what_is_written_is_seen_by_nobody_else)
     }
 }
 
-/* Pages that were not written are the pool's: the pin must hold them, also after a restart. */
+/* Unwritten pages are the pool's: the pin must hold them, also after a restart. */
 TEST(it_stays_as_it_is_when_its_shard_is_removed)
 {
     for (int killed = 0; killed < 2; killed++) {
@@ -80,7 +80,7 @@ TEST(it_stays_as_it_is_when_its_shard_is_removed)
             world_kill(&world);
             world_launch(&world);
             world_wait(&world);
-            /* This needs the socket, so the old pin is there again when it returns. */
+            /* This call needs the socket, so the old pin is restored when it returns. */
             assert_int_equal(helios_map_private(c, other.id, &more, NULL), HELIOS_OK);
         }
         world_free_shard(&world, &s);
@@ -89,7 +89,7 @@ TEST(it_stays_as_it_is_when_its_shard_is_removed)
         assert_non_null(memmem(view, size, w, BYTES));
         free(w);
         helios_close(c);
-        world_end(&world); /* a fresh pool for whoever comes next */
+        world_end(&world); /* a fresh pool for the next test */
         world_start(&world, "32MiB");
     }
 }

@@ -1,4 +1,4 @@
-/* The other side dies or freezes in the middle of a transfer, as a real process.
+/* The other side, a real process, dies or freezes in the middle of a transfer.
  *
  * The peer is this program again, started with --serve, --get or --put (a fork of a process that
  * already uses UCX must not use it). Peers die with their parent and after 60 s in any case. */
@@ -53,11 +53,11 @@ static int run_server(void)
         pause();
 }
 
-#define START_MS 120000 /* what hangs; on a busy machine a program may take long to come up */
+#define START_MS 120000 /* for what hangs; a busy machine starts programs slowly */
 #define NOTICED_NS                                                                                 \
     (HL_NS_PER_S + HL_NS_PER_S / 2) /* a second, and half of one for a busy machine */
 
-/* Takes puts, and sends itself a signal when the 8th MiB of one has landed. */
+/* Takes puts, and sends itself a signal when the 8th MiB of one has arrived. */
 struct sink {
     int sig;
     _Atomic(uint8_t *) bytes;
@@ -188,10 +188,10 @@ struct blow {
     pid_t pid;
     int sig;
     const uint8_t *watched; /* strike when this byte is no longer 0 */
-    uint64_t at_ns;         /* when it had hit: a busy machine takes its time to end a process */
+    uint64_t at_ns; /* when the peer was dead: a busy machine takes its time to end a process */
 };
 
-/* Looks at bytes in flight: a race on purpose. */
+/* Polls bytes in flight: a deliberate race. */
 __attribute__((no_sanitize("thread"))) static void *strike(void *arg)
 {
     struct blow *b = arg;
@@ -205,13 +205,14 @@ __attribute__((no_sanitize("thread"))) static void *strike(void *arg)
     return NULL;
 }
 
-/* The fetch may have seen it before we did. */
+/* The fetch may have noticed before the watcher did. */
 static uint64_t since(const struct blow *b, uint64_t ended_ns)
 {
     return ended_ns > b->at_ns ? ended_ns - b->at_ns : 0;
 }
 
-/* Fetches until the blow hits; returns the status of the fetch that met it, and when it ended. */
+/* Fetches until the signal hits; returns the status of the fetch that was interrupted, and when it
+ * ended. */
 static hl_status fetch_into_the_blow(struct hl_net_client *client, struct peer *server, int sig,
                                      uint8_t *dst, int timeout_ms, struct blow *b,
                                      uint64_t *ended_ns)
@@ -245,7 +246,7 @@ TEST(a_server_killed_in_mid_transfer_is_noticed_within_a_second)
     uint64_t ended;
     uint8_t *dst = malloc(POOL_LEN);
     peer_start(&server, "--serve", NULL);
-    struct hl_net_client *client = join(server.line, 20000); /* not by the stall */
+    struct hl_net_client *client = join(server.line, 20000); /* not noticed by the stall timeout */
     hl_status st = fetch_into_the_blow(client, &server, SIGKILL, dst, 30000, &b, &ended);
     uint64_t took = since(&b, ended);
     assert_int_equal(st, HL_EUNAVAIL);
@@ -273,7 +274,8 @@ TEST(a_frozen_server_costs_the_deadline_and_nothing_is_written_after_it)
     assert_true(took < TEST_PATIENCE_NS);
     memset(dst, 0xee, POOL_LEN);
     kill(server.pid, SIGCONT);
-    /* The server has run again and answered somebody else: what it had left to send is sent. */
+    /* The server has been running again and has answered another client: all that it had left to
+     * send is sent. */
     struct hl_net_client *other = join(server.line, 0);
     assert_int_equal(hl_net_fetch(other, 0, word, sizeof(word), 5000), HL_OK);
     for (size_t i = 0; i < POOL_LEN; i++) {
@@ -351,7 +353,7 @@ static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32
     return HL_OK;
 }
 
-/* Frees: a byte that lands later is a use after free under AddressSanitizer. */
+/* Frees the buffer: a byte that arrives later is a use after free under AddressSanitizer. */
 static void vault_abort(void *arg, void *token)
 {
     struct vault *v = arg;
@@ -381,7 +383,7 @@ static int reaches_one(atomic_int *counter, uint64_t limit_ns)
     return atomic_load(counter) == 1;
 }
 
-/* Start a putter and hurt it when its 8th MiB has landed. */
+/* Starts a putter and signals it when its 8th MiB has arrived. */
 static void put_into_the_blow(struct vault *v, struct hl_net_server *server, int sig,
                               struct peer *putter)
 {
@@ -408,7 +410,7 @@ static void *watch_end(void *arg)
     return NULL;
 }
 
-/* The server dies or freezes by itself while the bytes come. */
+/* The server dies or freezes by itself while bytes are arriving. */
 static void put_to_a_server_that_ends(const char *how, int stall_ms, hl_status want)
 {
     struct peer server;
@@ -425,7 +427,8 @@ static void put_to_a_server_that_ends(const char *how, int stall_ms, hl_status w
     uint64_t ended = hl_now_ns();
     pthread_join(thread, NULL);
     assert_int_equal(st, want);
-    assert_true(ended < watch.at_ns + NOTICED_NS); /* perhaps we saw it before the watcher did */
+    assert_true(ended <
+                watch.at_ns + NOTICED_NS); /* perhaps this thread noticed before the watcher did */
     assert_non_null(strstr(hl_error_text(), server.line));
     assert_non_null(strstr(hl_error_text(), "put of 1 objects with 268435456 bytes"));
     fault_noticed("tcp-put", how, "noticed", ended > watch.at_ns ? ended - watch.at_ns : 0);
@@ -436,7 +439,7 @@ static void put_to_a_server_that_ends(const char *how, int stall_ms, hl_status w
 
 TEST(a_server_killed_in_mid_put_is_noticed_within_a_second)
 {
-    put_to_a_server_that_ends("kill", 20000, HL_EUNAVAIL); /* not by the stall */
+    put_to_a_server_that_ends("kill", 20000, HL_EUNAVAIL); /* not noticed by the stall timeout */
 }
 
 TEST(a_server_frozen_in_mid_put_is_noticed_within_a_second)
@@ -516,7 +519,8 @@ TEST(a_put_whose_client_is_frozen_is_aborted_when_the_server_stops)
     peer_end(&putter);
 }
 
-/* Regression: UCT's put let the server assert when the acknowledgement met a closed endpoint. */
+/* Regression: UCT's put made the server fail an assertion when the acknowledgement met a closed
+ * endpoint. */
 TEST(a_server_outlives_clients_that_die_while_they_read)
 {
     struct hl_net_server *server = NULL;

@@ -1,4 +1,4 @@
-/* Accesses of shards as callers of the Controller take them, over real RPC. */
+/* Recorded accesses of shards, as clients of the Controller fetch them over real RPC. */
 #include "support/test.h"
 
 #include "integration/controller_world.h"
@@ -8,7 +8,7 @@
 #define PIECE  4096    /* of one answer */
 #define ROOM   65536ul /* that the Controller keeps */
 
-/* A process tells of reads of the shards 1 to REPORT, each `count` times. */
+/* Reports reads of the shards 1 to REPORT, each `count` times. */
 static void report(uint64_t sequence, uint64_t count)
 {
     static char ids[REPORT][33];
@@ -27,7 +27,7 @@ struct taker {
     uint64_t entries, accesses;
 };
 
-/* One answer; how many entries it has. */
+/* Takes one answer; returns its number of entries. */
 static size_t take(struct taker *t)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -56,7 +56,7 @@ static void take_all(struct taker *t)
 TEST_IN(setup, teardown, each_caller_gets_what_comes_after_its_beginning_in_pieces)
 {
     struct taker first = {0}, second = {0};
-    report(1, 1); /* nobody records */
+    report(1, 1); /* nothing is recording */
     assert_int_equal(take(&first), 0);
     report(2, 3);
     assert_int_equal(take(&second), 0);
@@ -86,7 +86,7 @@ TEST_IN(setup, teardown, a_recording_of_another_life_of_the_controller_is_refuse
     struct taker old = {0}, again = {0};
     take_all(&old);
     restart_controller();
-    take_all(&again); /* somebody else records */
+    take_all(&again); /* a second recorder */
     const struct hl_api_controller_record_accesses_params p = {
         .recording = old.recording, .cursor = old.cursor, .limit = 1};
     assert_int_equal(hl_call_controller_record_accesses(w.peer, &p, CALL_MS, NULL, NULL),

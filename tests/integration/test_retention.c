@@ -1,4 +1,4 @@
-/* What is over is forgotten, and what is still named is not. */
+/* Ended jobs and lost nodes are forgotten, unless something still refers to them. */
 #include "support/test.h"
 
 #include "integration/controller_world.h"
@@ -67,7 +67,7 @@ TEST_IN(setup, teardown, the_oldest_ended_jobs_are_forgotten_with_their_logs_and
     heartbeat(json_pack("[o]", ended(ids[1], 1)));
     run_to_end(ids[3], sizeof(ids[3]));
     heartbeat(json_pack("[oo]", ended(ids[1], 1), ended(ids[3], 1)));
-    wait_count(&w.forgotten, 1); /* of ids[1], which the node still listed */
+    wait_count(&w.forgotten, 1); /* ids[1], which the node still listed */
     assert_int_equal(count_of("listJobs", "jobs"), 2);
 
     w.keep_age_ms = 1;
@@ -75,13 +75,13 @@ TEST_IN(setup, teardown, the_oldest_ended_jobs_are_forgotten_with_their_logs_and
     wait_listed("listJobs", "jobs", 0);
     register_node(NULL);
     heartbeat(json_pack("[o]", ended(ids[3], 1)));
-    wait_count(&w.forgotten, 2); /* the node was away when its job went */
+    wait_count(&w.forgotten, 2); /* the node was unreachable when its job was forgotten */
     restart_controller();
-    submit("", ids[0], sizeof(ids[0])); /* its node has not come back yet: it waits */
+    submit("", ids[0], sizeof(ids[0])); /* the node has not come back yet: the job waits */
     assert_string_equal(ids[0], "one-5");
 }
 
-/* Of the only queue. */
+/* Slots that the only queue uses. */
 static double used_slots(void)
 {
     json_t *r = ask("listQueue", NULL);
@@ -108,7 +108,7 @@ TEST_IN(setup, teardown, what_forgotten_jobs_have_used_counts_on_and_fades)
     wait_listed("listJobs", "jobs", 0);
     double kept = used_slots();
     assert_true(kept <= short_one && kept > short_one * 0.9);
-    restart_controller(); /* the number is in the store */
+    restart_controller(); /* the number is stored */
     double again = used_slots();
     assert_true(again <= kept && again > kept * 0.9);
     wall_step_s = 3600;
@@ -144,7 +144,7 @@ TEST_IN(setup, teardown, a_job_that_something_still_names_is_not_forgotten)
     wait_listed("listJobs", "jobs", 2);
     assert_string_equal(job_state(saved), "succeeded");
     assert_string_equal(job_state(followed), "succeeded");
-    restart_controller(); /* the reader asked another one */
+    restart_controller(); /* the log's reader asked another Controller */
     wait_listed("listJobs", "jobs", 1);
     json_decref(
         ask("removeModel", json_pack("{s:s s:I}", "name", "m", "version", (json_int_t)version)));
@@ -160,7 +160,7 @@ TEST_IN(setup, teardown, a_lost_node_is_forgotten_with_time_and_may_come_back)
     w.node_lost_ms = 200;
     w.keep_age_ms = 1;
     restart_controller();
-    wait_state(id, "pending"); /* lost, and the job waits for another */
+    wait_state(id, "pending"); /* the node is lost, and the job waits for another one */
     wait_listed("listNodes", "nodes", 0);
     restart_controller();
     assert_int_equal(count_of("listNodes", "nodes"), 0);

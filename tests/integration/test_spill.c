@@ -1,5 +1,4 @@
-/* Chunks of a client that spill into a real pool through its socket; owners and clients that die.
- */
+/* A client's chunks spill into a real pool through its socket; owners and clients die. */
 #include "support/test.h"
 
 #include <fcntl.h>
@@ -59,7 +58,7 @@ static void owner_start(struct world *w)
     assert_int_equal(pthread_create(&w->thread, NULL, run_loop, w), 0);
 }
 
-/* The file of the pool stays. */
+/* The pool's file stays. */
 static void owner_end(struct world *w)
 {
     hl_loop_stop(w->loop);
@@ -186,7 +185,7 @@ TEST(what_the_host_has_no_room_for_lies_in_the_pool_and_comes_back)
     assert_true(s.host_peak <= HOST);
     assert_true(s.spill_in > 0);
     assert_int_equal(s.spilled, s.spill_out - s.spill_in);
-    for (int i = 0; i < TENSORS; i++) { /* no content any more: nothing to keep */
+    for (int i = 0; i < TENSORS; i++) { /* without contents: nothing to keep */
         hybridps_use u = {.tensor = c.tensors[i]};
         assert_int_equal(hybridps_access(c.h, &u, 1), 0);
         assert_int_equal(hybridps_release(c.h, &c.tensors[i], 1, HYBRIDPS_FREE), 0);
@@ -225,7 +224,7 @@ TEST(a_full_pool_and_none_at_all_are_said_and_what_is_there_stays)
     hybridps_close(c.h);
 }
 
-/* ---- children, forked before there are threads: ThreadSanitizer lets others start none ---- */
+/* ---- children, forked before there are threads: ThreadSanitizer allows no others ---- */
 
 struct child {
     pid_t pid;
@@ -246,7 +245,7 @@ static void spill_and_wait(const struct world *w, int go, int ready)
         pause();
 }
 
-/* Spills, and looks at everything when it is told to. */
+/* Spills, and checks everything when told to. */
 static void spill_and_look(const struct world *w, int go, int ready)
 {
     struct client c;
@@ -274,7 +273,7 @@ static struct child child_start(void (*run)(const struct world *, int go, int re
     }
     assert_true(pid > 0);
     close(go[0]);
-    close(ready[1]); /* so that its death ends our read */
+    close(ready[1]); /* so that the child's death ends the read */
     return (struct child){pid, go[1], ready[0]};
 }
 
@@ -350,7 +349,7 @@ TEST(chunks_outlive_a_restart_of_the_pools_owner)
     world_end(&w);
 }
 
-/* The place alone: shorter waits. */
+/* Only the place of the spill, without a client: shorter waits. */
 TEST(what_is_damaged_or_lost_below_is_said_and_kept_apart)
 {
     struct world w;

@@ -1,5 +1,5 @@
-/* The tiers of nodes on order: copies from the pool, between nodes, back into the pool; dropped,
- * healed, adopted. All daemons are the real ones. */
+/* Copies between tiers of nodes on order: from the pool, between nodes, back into the pool;
+ * dropped, healed, adopted. All daemons are real. */
 #include "support/test.h"
 
 #include "integration/store_world.h"
@@ -54,7 +54,7 @@ TEST(a_node_of_another_host_fetches_over_the_network)
     expect_text(copy, "reason", "no-rdma");
     json_decref(copy);
     check_l2(&w, NODE0, id, SIZE, 2);
-    /* The other node's L2 and the pool are equally far; either way the bytes are the same. */
+    /* The other node's L2 and the pool are equally near; either source gives the same bytes. */
     json_decref(copy_to(&w, id, "node-1", "L2", "read"));
     check_l2(&w, NODE1, id, SIZE, 2);
     world_end(&w);
@@ -127,7 +127,7 @@ TEST(wrong_orders_are_refused_with_a_sentence)
     assert_non_null(strstr(hl_error_text(), "--devices"));
     assert_int_equal(try_copy(&w, id, "node-0", "L3"), HL_EINVAL);
     assert_int_equal(try_drop(&w, hl_id_random(), "node-0", "L2"), HL_ENOENT);
-    /* orders that go past the Controller */
+    /* orders that bypass the Controller */
     json_t *r = NULL;
     assert_int_equal(call(&w, NODE0, "storeCopy", json_pack("{s:{s:s}}", "request", "id", "x"), &r),
                      HL_EINVAL);
@@ -135,7 +135,7 @@ TEST(wrong_orders_are_refused_with_a_sentence)
                           json_pack("{s:{s:s s:s s:s}}", "request", "id", hl_id_format(id).s,
                                     "tier", "L2", "sourceTier", "L3"),
                           &r),
-                     HL_EUNAVAIL); /* no address in it */
+                     HL_EUNAVAIL); /* it names no address */
     assert_int_equal(
         call(&w, NODE0, "storeLocate", json_pack("{s:[s]}", "ids", hl_id_format(id).s), &r),
         HL_ENOENT);
@@ -155,7 +155,7 @@ TEST(a_full_l2_is_an_ordinary_error_and_takes_the_next_copy_that_fits)
     assert_int_equal(try_copy(&w, too_big, "node-0", "L2"), HL_ENOSPC);
     assert_int_equal(tier_number(&w, NODE0, "L2", "usedBytes"), used);
     assert_int_equal(tier_number(&w, NODE0, "L2", "writingBytes"), 0);
-    /* what is dropped rests a moment: the next order waits for it */
+    /* a dropped copy's bytes are in quarantine for a moment: the next order waits for that */
     assert_int_equal(try_drop(&w, big, "node-0", "L2"), HL_OK);
     json_decref(copy_to(&w, other, "node-0", "L2", "read"));
     check_l2(&w, NODE0, other, 4 * MIB, 7);
@@ -175,7 +175,7 @@ TEST(the_last_readable_copy_is_not_dropped)
     assert_int_equal(try_drop(&w, id, "", "L3"), HL_OK);
     assert_int_equal(copies_known(&w, id, "", "L3"), 0);
     assert_int_equal(try_drop(&w, id, "node-0", "L2"), HL_ECONFLICT);
-    /* a node reads it from the other one now, and back it comes into the pool */
+    /* node-1 now reads it from node-0, and it returns into the pool */
     json_decref(copy_to(&w, id, "node-1", "L2", "read"));
     check_l2(&w, NODE1, id, SIZE, 9);
     json_decref(copy_to(&w, id, "", "L3", "read"));
@@ -211,7 +211,7 @@ TEST(a_removed_version_leaves_nothing_on_any_node)
     struct hl_id id = make_shard(&w, SIZE, 11);
     json_decref(copy_to(&w, id, "node-0", "L2", "read"));
     json_decref(copy_to(&w, id, "node-1", "L2", "read"));
-    world_end_daemon(&w, NODE1, SIGKILL); /* is away while the version goes */
+    world_end_daemon(&w, NODE1, SIGKILL); /* unreachable while the version is removed */
     json_decref(must(&w, CONTROLLER, "removeModel",
                      json_pack("{s:s s:I}", "name", "toy", "version", (json_int_t)w.version)));
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
@@ -219,7 +219,7 @@ TEST(a_removed_version_leaves_nothing_on_any_node)
         assert_true(hl_now_ns() < end);
         poll(NULL, 0, 20);
     }
-    world_start(&w, NODE1); /* adopts its L2, and the Controller finds what nobody knows */
+    world_start(&w, NODE1); /* the Agent adopts its L2, and the Controller finds an orphan */
     end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
     while (tier_number(&w, NODE1, "L2", "shards") != 0) {
         assert_true(hl_now_ns() < end);
@@ -237,7 +237,7 @@ TEST(a_restarted_agent_has_its_l2_and_so_knows_a_restarted_controller)
     struct hl_id id = make_shard(&w, SIZE, 12);
     json_decref(copy_to(&w, id, "node-0", "L2", "read"));
     world_end_daemon(&w, NODE0, SIGKILL);
-    wait_copies(&w, id, "node-0", "L2", 0); /* a node that is away serves nobody */
+    wait_copies(&w, id, "node-0", "L2", 0); /* an unreachable node serves no reader */
     world_start(&w, NODE0);
     wait_copies(&w, id, "node-0", "L2", 1);
     check_l2(&w, NODE0, id, SIZE, 12);
@@ -255,7 +255,7 @@ static void find_in(const char *socket, struct hl_id id, struct hl_pool_ref *ref
     hl_l3_close(c);
 }
 
-/* The Controller that the node obeys, as its Agent keeps it. */
+/* The epoch of the Controller that the node obeys, as its Agent stores it. */
 static unsigned long long epoch_obeyed(const struct world *w, int d)
 {
     char path[128], cluster[33];
@@ -280,7 +280,7 @@ static hl_status drop_by(struct world *w, struct hl_id id, unsigned long long ep
     return st;
 }
 
-/* What else a Controller of that epoch orders or asks. */
+/* Everything else that a Controller of that epoch orders or asks for is refused. */
 static void expect_refused(struct world *w, struct hl_id id, unsigned long long epoch)
 {
     const struct hl_id_text text = hl_id_format(id);
@@ -323,12 +323,12 @@ TEST(orders_of_a_controller_that_was_replaced_are_refused)
     world_end_daemon(&w, CONTROLLER, SIGKILL);
     world_start(&w, CONTROLLER);
     wait_nodes(&w, NODES);
-    wait_copies(&w, id, "node-0", "L2", 1); /* which the new one has asked for */
+    wait_copies(&w, id, "node-0", "L2", 1); /* the new Controller has asked for it */
     assert_true(epoch_obeyed(&w, NODE0) > first);
-    expect_refused(&w, id, first); /* it was on its way all the time */
+    expect_refused(&w, id, first); /* delayed on its way */
     world_end_daemon(&w, CONTROLLER, SIGKILL);
     world_end_daemon(&w, NODE0, SIGKILL);
-    world_start(&w, NODE0); /* no Controller tells it */
+    world_start(&w, NODE0); /* by no Controller's order */
     expect_refused(&w, id, first);
     assert_int_equal(drop_by(&w, id, 0), HL_OK); /* by hand */
     assert_int_equal(tier_number(&w, NODE0, "L2", "shards"), 0);
@@ -347,7 +347,7 @@ TEST(bytes_that_are_bad_at_the_source_come_from_another_copy)
         corrupt(hl_json_str(w.ready[L3D], "pool", ""), &ref);
         json_decref(copy_to(&w, id, "node-1", "L2", "read"));
         check_l2(&w, NODE1, id, SIZE, 13);
-        /* nobody else has it: the copy fails and leaves nothing */
+        /* there is no other source: the copy fails and leaves nothing behind */
         assert_int_equal(try_drop(&w, id, "node-0", "L2"), HL_OK);
         assert_int_equal(try_drop(&w, id, "node-1", "L2"), HL_OK);
         assert_int_equal(try_copy(&w, id, "node-0", "L2"), HL_ECORRUPT);
@@ -373,7 +373,7 @@ TEST(a_reported_copy_is_replaced_from_a_good_one)
     expect_text(r, "source", "L3");
     json_decref(r);
     check_l2(&w, NODE0, id, SIZE, 14);
-    /* and the pool's, from the node */
+    /* and the pool's copy, from the node */
     find_in(hl_json_str(w.ready[L3D], "socket", ""), id, &ref);
     corrupt(hl_json_str(w.ready[L3D], "pool", ""), &ref);
     r = must(&w, CONTROLLER, "reportBadCopy", place(id, "", "L3"));
@@ -419,12 +419,12 @@ TEST(a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped)
     report(&w, id, "L1", "good");
     report(&w, id, "L2", "good");
     assert_int_equal(copies_made(&w, NODE0), 2);
-    /* it is not there, and is made */
+    /* missing, and made again */
     assert_int_equal(try_drop(&w, id, "node-0", "L1"), HL_OK);
     report(&w, id, "L1", "healed");
     assert_int_equal(copies_made(&w, NODE0), 3);
     assert_int_equal(try_drop(&w, id, "node-0", "L1"), HL_OK);
-    /* bad, and the other one is bad too: the copy that is dropped can't be made again */
+    /* both copies are bad: the one that is dropped can't be made again */
     snprintf(l2, sizeof(l2), "/dev/shm/%s-0.l2", strrchr(w.dir, '/') + 1);
     find_in(hl_json_str(w.ready[NODE0], "storeSocket", ""), id, &ref);
     corrupt(l2, &ref);
@@ -437,7 +437,7 @@ TEST(a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped)
     assert_int_equal(tier_number(&w, NODE0, "L2", "shards"), 0);
     corrupt(hl_json_str(w.ready[L3D], "pool", ""), &in_pool); /* good again */
     json_decref(copy_to(&w, id, "node-0", "L2", "read"));
-    /* the last one stays, whatever it is */
+    /* the last copy stays, even a bad one */
     assert_int_equal(try_drop(&w, id, "", "L3"), HL_OK);
     report(&w, id, "L2", "good");
     find_in(hl_json_str(w.ready[NODE0], "storeSocket", ""), id, &ref);
@@ -456,7 +456,7 @@ TEST(a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped)
     world_end(&w);
 }
 
-/* Slots of a share are numbered anew; the L2 lies in the machine's own nodes all the same. */
+/* Slots of a share are numbered from 0; its L2 is in the machine's own NUMA nodes nevertheless. */
 TEST(the_l2_of_a_share_lies_in_nodes_of_this_machine)
 {
     struct world w;

@@ -1,5 +1,5 @@
-/* A peer of the same host whose pool's file is cut short once an Agent has it mapped: an error of
- * the copy, not the Agent's end. The peer is this test, which answers as it did before. */
+/* A peer on the same host whose pool file is truncated after an Agent has mapped it: the copy
+ * fails, the Agent goes on. The peer is this test, which answers as before. */
 #include "support/test.h"
 
 #include "integration/store_world.h"
@@ -24,7 +24,7 @@ static void *run_loop(void *arg)
     return hl_loop_run(p->loop) == HL_OK ? NULL : arg;
 }
 
-/* Without a heartbeat: it does not notice what happens to its file. */
+/* Without a heartbeat: the peer does not notice what happens to its file. */
 static void peer_begin(struct peer *p)
 {
     snprintf(p->path, sizeof(p->path), "/dev/shm/helios-test-peer-%d", (int)getpid());
@@ -96,7 +96,7 @@ TEST(a_peer_that_cuts_its_file_after_hello_fails_the_copy_and_not_the_agent)
     assert_int_equal(truncate(p.path, (off_t)(far.offset + MIB)), 0);
     assert_int_not_equal(order(&w, &p, &far), HL_OK);
     print_message("%s\n", hl_error_text());
-    /* met while reading, or when an Agent that was slow has to map the pool again */
+    /* met while reading, or when a slow Agent has to map the pool again */
     assert_true(strstr(hl_error_text(), "truncated") != NULL ||
                 strstr(hl_error_text(), "was made with") != NULL);
     assert_int_equal(waitpid(w.pid[NODE0], NULL, WNOHANG), 0);

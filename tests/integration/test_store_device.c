@@ -1,5 +1,6 @@
-/* L1 of real Agents: device memory filled on order, mapped by a process of the node, lost with the
- * Agent. The devices are emulated; with HELIOS_TEST_CUDA each is a share of CUDA device 0. */
+/* L1 of real Agents: device memory is filled on order, mapped by a process of the node, and lost
+ * with the Agent. The devices are emulated; with HELIOS_TEST_CUDA each is a share of CUDA device
+ * 0. */
 #include "support/test.h"
 
 #include "integration/store_world.h"
@@ -23,7 +24,7 @@ static const struct world_opts *apart(void)
     return cuda_is_real() ? &real : &emulated;
 }
 
-/* What the Agent calls its n-th device. */
+/* The Agent's name of its n-th device. */
 static const char *device_name(int n)
 {
     static const char *const emulated[] = {"emu:0", "emu:1"}, *const real[] = {"cuda:0", "cuda:1"};
@@ -35,7 +36,7 @@ static void expect_text(const json_t *x, const char *key, const char *wanted)
     assert_string_equal(hl_json_str(x, key, "?"), wanted);
 }
 
-/* The bytes in a device as a rank of the node sees them. */
+/* Checks the bytes in a device as a rank of the node sees them. */
 static void check_l1(struct hl_l3_client *c, struct hl_id id, size_t size, uint64_t seed,
                      struct hl_l3_device_copy *copy)
 {
@@ -76,12 +77,12 @@ TEST(a_rank_maps_what_was_copied_into_a_device_of_its_node)
     assert_int_equal(hl_l3_connect(hl_json_str(w.ready[NODE0], "storeSocket", ""), MS, &c), HL_OK);
     check_l1(c, id, SIZE, 40, &mapped);
     assert_string_equal(mapped.device, device_name(0));
-    /* while it is mapped nobody takes it away */
+    /* mapped memory is not taken away */
     assert_int_equal(try_drop(&w, id, "node-0", "L1"), HL_EBUSY);
     assert_int_equal(hl_l3_unmap(c, mapped.token, MS), HL_OK);
     assert_int_equal(hl_l3_unmap(c, mapped.token, MS), HL_ENOENT);
     check_l1(c, id, SIZE, 40, &mapped);
-    hl_l3_close(c); /* a rank that ends gives back what it had */
+    hl_l3_close(c); /* a rank that exits releases what it had */
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
     while (try_drop(&w, id, "node-0", "L1") != HL_OK) {
         assert_true(hl_now_ns() < end);
@@ -95,7 +96,7 @@ TEST(a_rank_maps_what_was_copied_into_a_device_of_its_node)
     world_end(&w);
 }
 
-/* Two of the stub's devices, of which the Agent has the second alone. */
+/* Two of the stub's devices; the Agent has only the second one. */
 TEST(a_rank_is_told_the_address_of_the_device_that_it_maps)
 {
     struct world w;
@@ -175,7 +176,7 @@ TEST(device_memory_ends_with_its_agent_and_host_memory_does_not)
     json_decref(copy_to(&w, id, "node-0", "L1", "read"));
     json_decref(copy_to(&w, id, "node-0", "L2", "read"));
     assert_int_equal(copies_known(&w, id, "node-0", "L1"), 1);
-    /* what a device holds is no other copy: it may be gone the next moment */
+    /* a copy in a device does not count as another one: it may be gone the next moment */
     assert_int_equal(try_drop(&w, id, "", "L3"), HL_OK);
     assert_int_equal(try_drop(&w, id, "node-0", "L2"), HL_ECONFLICT);
     world_end_daemon(&w, NODE0, SIGKILL);

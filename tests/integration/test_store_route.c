@@ -1,5 +1,5 @@
-/* Which way bytes take into a device, and what happens when it fails: the store of a node in this
- * process, over a network that claims to be RDMA and breaks when the test says so. */
+/* Which path bytes take into a device, and what happens when that fails: the store of a node in
+ * this process, over a network that claims to be RDMA and breaks when the test says so. */
 #include "support/test.h"
 
 #include <poll.h>
@@ -36,11 +36,11 @@ struct hl_net_client {
     int fell_back;
 };
 
-static uint8_t *source;         /* SIZE bytes of noise: the memory of the peer */
-static atomic_int break_direct; /* fetches that go straight to their place fail */
+static uint8_t *source;         /* SIZE random bytes: the memory of the peer */
+static atomic_int break_direct; /* fetches directly to their destination fail */
 static atomic_int break_one_sided;
 static atomic_int silent;           /* connections do not get RDMA */
-static atomic_int flip;             /* so many fetches bring a bad byte */
+static atomic_int flip;             /* so many fetches bring a wrong byte */
 static atomic_int straight, staged; /* fetches seen: a staged one is a MiB at most */
 
 static hl_status fake_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
@@ -232,7 +232,7 @@ static void drop(struct world *w, enum hl_api_tier tier)
     assert_true(r.dropped);
 }
 
-/* Copy, compare the way, drop again. */
+/* Copies, compares the path, drops the copy. */
 static void expect_way(struct world *w, enum hl_api_tier tier, const char *path, const char *reason)
 {
     json_t *copy = NULL;
@@ -253,7 +253,7 @@ static struct hl_api_tier_info tier_of(struct world *w, enum hl_api_tier tier)
     for (size_t i = 0; i < n; i++)
         if (all[i].tier == tier)
             found = all[i];
-    hl_arena_fini(&arena); /* numbers are asked for only */
+    hl_arena_fini(&arena); /* only numbers are requested */
     return found;
 }
 
@@ -315,7 +315,7 @@ TEST(when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_later)
     int tried = straight;
     assert_int_equal(tried, 2);
     atomic_store(&break_direct, 0);
-    /* It rests; when its time has come it is tried, and stays. */
+    /* The direct path is suspended; when the time is over it is tried again, and stays in use. */
     uint64_t end_ns = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
     const char *path = "";
     while (strcmp(path, "direct") != 0) {
@@ -328,7 +328,7 @@ TEST(when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_later)
         drop(&w, HL_API_TIER_L1);
         poll(NULL, 0, 5);
     }
-    assert_int_equal(straight, tried + 1); /* never tried while it rested */
+    assert_int_equal(straight, tried + 1); /* not tried while suspended */
     expect_way(&w, HL_API_TIER_L1, "direct", "one-sided");
     struct hl_buf text = HL_BUF(1 << 20);
     assert_int_equal(hl_plane_metrics(&text), HL_OK);
@@ -396,7 +396,7 @@ TEST(a_full_device_is_an_ordinary_error)
     struct world w;
     begin(&w, "cx4", "emu:2MiB,emu:4MiB");
     json_t *copy = NULL;
-    /* the first that has room is taken */
+    /* the first device with room is taken */
     assert_int_equal(try_copy(&w, HL_API_TIER_L1, &copy), HL_OK);
     assert_string_equal(hl_json_str(copy, "device", ""), "emu:1");
     json_decref(copy);

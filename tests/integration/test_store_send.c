@@ -1,5 +1,5 @@
 /* Copies that are sent: between nodes over the migration network, into the pool over the backbone,
- * within a host; and sources that die. All daemons are the real ones. */
+ * within a host; and sources that die. All daemons are real. */
 #include "support/test.h"
 
 #include "integration/store_world.h"
@@ -17,7 +17,7 @@ static void expect_text(const json_t *x, const char *key, const char *wanted)
     assert_string_equal(hl_json_str(x, key, "?"), wanted);
 }
 
-/* A shard that only the L2 of node-0 has. */
+/* A shard that is only in the L2 of node-0. */
 static struct hl_id only_at_node0(struct world *w, size_t size, uint64_t seed)
 {
     struct hl_id id = make_shard(w, size, seed);
@@ -39,8 +39,8 @@ TEST(a_write_between_hosts_goes_over_the_migration_network)
         expect_text(copy, "node", "node-1");
         json_decref(copy);
         check_l2(&w, NODE1, id, SIZE, 20 + (uint64_t)i);
-        wait_copies(&w, id, "node-1", "L2", 1); /* known by the receiver's own inventory too */
-        /* again: it is there */
+        wait_copies(&w, id, "node-1", "L2", 1); /* also listed in the receiver's own inventory */
+        /* repeated: it is already there */
         json_decref(copy_to(&w, id, "node-1", "L2", operations[i]));
         assert_int_equal(tier_number(&w, NODE1, "L2", "shards"), i + 1);
     }
@@ -60,7 +60,7 @@ TEST(within_a_host_a_write_is_a_copy_of_mapped_memory)
     world_end(&w);
 }
 
-/* A pool doesn't send: the node reads, whatever was ordered, and that is what is told. */
+/* A pool doesn't send: the node reads, whatever was ordered, and the answer says so. */
 TEST(what_only_the_pool_has_is_read_and_told_as_a_read)
 {
     static const char *const operations[] = {"write", "migrate"};
@@ -86,7 +86,7 @@ TEST(what_only_the_pool_has_is_read_and_told_as_a_read)
     }
 }
 
-/* How often a sentence stands in a daemon's log. */
+/* How often a sentence occurs in a daemon's log. */
 static int said(const struct world *w, int d, const char *sentence)
 {
     char path[128];
@@ -105,7 +105,7 @@ TEST(a_stuck_source_costs_the_time_to_locate_and_the_next_one_serves)
     struct world w;
     for (int far = 0; far < 2; far++) {
         world_begin(&w, far ? &apart : &together);
-        /* of no matter here: that the Controller takes it for lost, or gives up itself */
+        /* the Controller must not take the node for lost or give up itself */
         world_end_daemon(&w, CONTROLLER, SIGTERM);
         world_arg(&w, CONTROLLER, "--node-lost", "60s");
         world_start(&w, CONTROLLER);
@@ -178,7 +178,7 @@ static size_t small_size(int i)
     return 100 + 40 * (size_t)i;
 }
 
-/* All at once, from node-0 to the pool. */
+/* Sends all at once, from node-0 to the pool. */
 static void send_small(struct world *w, const struct hl_id *ids)
 {
     pthread_t threads[SMALL];
@@ -237,7 +237,7 @@ TEST(small_shards_travel_back_together)
     world_end(&w);
 }
 
-/* The connection that is kept is that of a daemon which is gone. */
+/* The connection that was kept belongs to a daemon that has died. */
 TEST(after_a_restart_of_the_pool_small_shards_are_sent_again)
 {
     struct world w;
@@ -260,7 +260,7 @@ TEST(after_a_restart_of_the_pool_small_shards_are_sent_again)
     world_end(&w);
 }
 
-/* {"request"} of a storeSend to an address where nobody takes migrations. */
+/* {"request"} of a storeSend to an address that takes no migrations. */
 static json_t *send_request(struct world *w, struct hl_id id)
 {
     json_t *info = must(w, NODE1, "storeInfo", NULL);
@@ -308,7 +308,7 @@ TEST(a_full_target_refuses_what_is_sent_and_loses_nothing)
 
 /* ---- copies that are stopped ----------------------------------------------------------------- */
 
-/* A storeSend from node-0 to node-1, whose end is heard on a loop. */
+/* A storeSend from node-0 to node-1 whose end arrives on a loop. */
 struct sent {
     struct hl_loop *loop;
     int *open;
@@ -335,7 +335,7 @@ static void send_async(struct world *w, struct hl_id id, const char *address, co
     json_decref(p);
 }
 
-/* How many copies end by it. */
+/* Stops a migration; returns how many copies that ends. */
 static int64_t stop(struct world *w, const char *migration)
 {
     json_t *r = must(w, NODE0, "storeStop", json_pack("{s:s}", "migrationId", migration));
@@ -402,7 +402,7 @@ static void *order_main(void *arg)
     return NULL;
 }
 
-/* Kill node-0 while node-1 copies from it. */
+/* Kills node-0 while node-1 copies from it. */
 static void copy_while_node0_dies(struct world *w, struct order *o)
 {
     pthread_t thread;
@@ -436,7 +436,7 @@ TEST(a_copy_whose_only_source_dies_leaves_nothing)
     struct hl_id id = only_at_node0(&w, 96 * MIB, 28);
     struct order o = {.w = &w, .id = id};
     copy_while_node0_dies(&w, &o);
-    if (o.st == HL_OK) { /* it was faster */
+    if (o.st == HL_OK) { /* the copy was faster */
         check_l2(&w, NODE1, id, 96 * MIB, 28);
     } else {
         assert_int_equal(o.st, HL_EUNAVAIL);
@@ -449,7 +449,7 @@ TEST(a_copy_whose_only_source_dies_leaves_nothing)
 
 /* ---- the archive ----------------------------------------------------------------------------- */
 
-/* One of the imported model: the archive takes safetensors files only. */
+/* A shard of the imported model: the archive takes only safetensors files. */
 static struct hl_id imported_shard(struct world *w)
 {
     struct hl_id id;
@@ -475,8 +475,9 @@ TEST(an_archived_shard_comes_back_through_the_pool)
     assert_int_equal(copies_known(&w, id, "", "L3"), 1);
     assert_int_equal(try_drop(&w, id, "", "L3"), HL_OK);
     assert_int_equal(try_drop(&w, id, "node-0", "L2"), HL_OK);
-    assert_int_equal(hl_pool_view_find(hl_l3_view(w.pool), id, &ref), HL_OK); /* asked, so loaded */
-    json_decref(copy_to(&w, id, "node-1", "L2", "read"));                     /* L4 -> L3 -> L2 */
+    assert_int_equal(hl_pool_view_find(hl_l3_view(w.pool), id, &ref),
+                     HL_OK);                              /* it was asked for, so it was loaded */
+    json_decref(copy_to(&w, id, "node-1", "L2", "read")); /* L4 -> L3 -> L2 */
     assert_int_equal(hl_l3_connect(hl_json_str(w.ready[NODE1], "storeSocket", ""), MS, &c), HL_OK);
     assert_int_equal(hl_pool_view_find(hl_l3_view(c), id, &ref), HL_OK);
     assert_int_equal(hl_pool_view_verify(hl_l3_view(c), &ref, NULL), HL_OK);

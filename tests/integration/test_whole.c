@@ -1,5 +1,5 @@
-/* Versions that lack something: never visible, never the newest, never taken for garbage. What they
- * lack is a shard that L3 has not got, or a record of the store that can't be read. */
+/* Versions that lack something: never visible, never the newest, never taken for garbage. They lack
+ * a shard that L3 does not have, or a record that can't be read. */
 #include "support/test.h"
 
 #include "integration/controller_world.h"
@@ -17,7 +17,7 @@ static int64_t begin_version(void)
     return v;
 }
 
-/* Version 1 of "m" with one shard; nothing open is closed during the test. */
+/* Version 1 of "m" with one shard; no open version is closed during the test. */
 static int model_setup(void **state)
 {
     setup(state);
@@ -50,7 +50,8 @@ static void take(const char *id)
     pthread_mutex_unlock(&inventory_lock);
 }
 
-/* Version that a rank at tp 0 is given for -1; what was passed over into `skipped`. */
+/* The version that a rank at tp 0 gets when it asks for -1; what was passed over goes into
+ * `skipped`. */
 static int64_t newest(char *skipped, size_t cap)
 {
     json_t *r = ask("requestShards", json_pack("{s:s s:i}", "model", "m", "version", -1));
@@ -120,7 +121,7 @@ TEST_IN(model_setup, teardown, a_shard_that_was_never_put_keeps_the_version_invi
 {
     refuse_last_commit(HL_ENOENT, "neither in the pool nor in the archive");
     put(ID_B);
-    assert_true(commit_part(2, 1, ID_B)); /* the rank may say it again */
+    assert_true(commit_part(2, 1, ID_B)); /* the rank may repeat its commit */
 }
 
 TEST_IN(model_setup, teardown, a_shard_that_an_earlier_rank_named_is_looked_for_too)
@@ -154,7 +155,7 @@ TEST_IN(model_setup, teardown, a_shard_of_another_checksum_keeps_the_version_inv
     assert_said("CRC-32 00000002 in the pool, but 00000001 was stated");
 }
 
-/* libhelios says it again while the status is this one. */
+/* libhelios repeats the commit while the status is this one. */
 TEST_IN(model_setup, teardown, a_commit_while_l3_is_away_may_be_repeated)
 {
     put(ID_B);
@@ -198,7 +199,7 @@ TEST_IN(model_setup, teardown, the_newest_version_is_the_newest_whole_one)
     wait_newest(v);
 }
 
-/* Sweeps have come and gone, and nothing was taken for garbage. */
+/* Sweeps have passed, and nothing was taken for garbage. */
 static void assert_nothing_freed(void)
 {
     wait_count(&w.inventories, w.inventories + 4);
@@ -287,7 +288,7 @@ TEST_IN(model_setup, teardown, lost_versions_do_not_push_whole_ones_out)
     json_decref(version(2));
     json_decref(version(3));
     save_as("j-1", 40, "000000000000000000000000000000e0", "000000000000000000000000000000e1");
-    wait_count(&w.freed, 3); /* versions 2 and 3, of which one shard is gone already */
+    wait_count(&w.freed, 3); /* versions 2 and 3, one shard of which is gone already */
     json_decref(version(4));
 }
 
@@ -330,7 +331,7 @@ TEST_IN(model_setup, teardown, a_damaged_shard_record_costs_its_version)
     assert_damaged("shard/m/0000000002/" ID_B);
     assert_int_equal(newest(skipped, sizeof(skipped)), 1);
     assert_non_null(strstr(skipped, "the records of 1 of its 2 shards are damaged or missing"));
-    assert_int_equal(request(v, 0), HL_ECORRUPT); /* whose part it was nobody knows */
+    assert_int_equal(request(v, 0), HL_ECORRUPT); /* whose part it was is unknown */
     assert_int_equal(request(v, 1), HL_ECORRUPT);
     assert_nothing_freed();
     assert_int_equal(call("removeModel", json_pack("{s:s s:i}", "name", "m", "version", 2), NULL),
@@ -429,7 +430,7 @@ TEST_IN(model_setup, teardown,
     assert_int_equal(call("getJob", json_pack("{s:s}", "id", id), NULL), HL_ECORRUPT);
     assert_said("its containers keep running");
     submit("k2", next, sizeof(next));
-    assert_string_equal(next, "one-2");         /* its number is not given again */
+    assert_string_equal(next, "one-2");         /* its number is not reused */
     wait_reason(next, "1 server is not ready"); /* nor are its slots */
     assert_int_equal(call("cancelJob", json_pack("{s:s}", "id", id), NULL), HL_OK);
     heartbeat(json_pack("[{s:s s:s}]", "id", "one-1.1.0", "state", "running"));
@@ -442,14 +443,14 @@ TEST_IN(model_setup, teardown, shard_records_of_another_place_cost_their_version
 {
     char skipped[512];
     save();
-    /* as a text editor would do it: the record has no checksum any more */
+    /* as a text editor would do it: the record loses its checksum */
     restart_with("UPDATE kv SET value = CAST(replace(substr(CAST(value AS TEXT), 16), "
                  "'\"tp\":1', '\"tp\":0') AS BLOB) WHERE key = 'shard/m/0000000002/" ID_B "'");
     assert_damaged("version/m/0000000002");
     assert_int_equal(newest(skipped, sizeof(skipped)), 1);
     assert_string_equal(
         skipped, "version 2: the records of its shards differ from those that were stored with it");
-    assert_int_equal(request(2, 0), HL_ECORRUPT); /* it would have another rank's part too */
+    assert_int_equal(request(2, 0), HL_ECORRUPT); /* it would include another rank's part, too */
     assert_nothing_freed();
 }
 

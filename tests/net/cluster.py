@@ -33,13 +33,13 @@ class Cluster:
         return process
 
     def start_l3(self, port=7402, data_port=7403):
-        """Again after a death: the same pool, the same addresses."""
+        """Again after it died: the same pool, the same addresses."""
         return self._daemon(self.a, "helios-l3d", "--pool", self.a.dir / "pool", "--socket", self.a.dir / "l3.sock",
                             "--size", self.size, "--listen", f"{self.a.ip('management')}:{port}",
                             "--data-listen", f"{self.a.ip('backbone')}:{data_port}", "--quarantine", "100ms")
 
     def start_agent(self, host, l2_size="128MiB"):
-        """An Agent with an L2 of its own, known to the Controller as the host's name. Hosts of one kernel share its
+        """An Agent with an L2 of its own; the Controller knows it by the host's name. Hosts on one kernel share its
         identity, so they are told apart."""
         state = self.lab.dir / f"agent-{host.name}"
         agent = self._daemon(host, "helios-agent", "--name", host.name, "--host-id", f"host-{host.name}", "--state", state,
@@ -50,7 +50,7 @@ class Cluster:
         return agent
 
     def helios(self, host, *args, check=True, timeout=60):
-        """The CLI on a host; the result of its JSON."""
+        """Runs the CLI on a host; returns its parsed JSON."""
         done = host.run("helios", "--controller", self.address, *args, "-o", "json", check=check, timeout=timeout)
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
@@ -66,7 +66,7 @@ class Cluster:
         return host.start(PEER, "rpc", address, interface, stdin=True)
 
     def pool(self):
-        """As the L3 daemon says it itself; what the Controller says is a second old."""
+        """As reported by the L3 daemon itself; the Controller's answer is a second old."""
         if self.l3_calls is None:
             self.l3_calls = self.caller(self.a, self.l3.ready["address"], "L3")
         answer = self.l3_calls.ask("poolInfo")

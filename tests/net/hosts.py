@@ -4,10 +4,10 @@
       10.77.2.1 --migration--  10.77.2.2
       10.77.3.1 --management-  10.77.3.2
 
-A host is a process that holds the namespaces; it and all that runs in them die with the test, also
-when the test is killed, and the namespaces with their links go with the last process in them.
-With `ipc="own"` each host has an IPC namespace and a /dev/shm of its own; with "shared"
-only the network is apart, so that the Unix socket of a pool is reachable.
+A host is a process that holds the namespaces. It and everything that runs in them dies with the test, also when the
+test is killed; the namespaces and their links end with the last process in them. With `ipc="own"` each host has an IPC
+namespace and a /dev/shm of its own; with "shared" only the network is separate, so that the Unix socket of a pool is
+reachable.
 
 Needs root, unshare and nsenter (util-linux), ip and tc (iproute2).
 """
@@ -31,8 +31,8 @@ BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", ROOT / "build"))
 PLANES = ("backbone", "migration", "management")
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
-SECOND = 1.0  # a dead owner is noticed within it
-SLACK = 2.0   # what a busy machine may add before a test calls it a failure
+SECOND = 1.0  # a dead owner is noticed within this time
+SLACK = 2.0   # how much a busy machine may add before a test fails
 
 
 def die_with_parent():
@@ -40,7 +40,7 @@ def die_with_parent():
 
 
 def wait_for(what, condition, seconds=20.0):
-    """Poll until condition() is true; its value. Fails with `what` after the deadline."""
+    """Poll until condition() is true; returns its value. Fails with `what` after the deadline."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -52,7 +52,7 @@ def wait_for(what, condition, seconds=20.0):
 
 
 def missing():
-    """Why these tests can't run here; None when they can."""
+    """Why these tests can't run here; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for tool, package in (("unshare", "util-linux"), ("nsenter", "util-linux"), ("ip", "iproute2"), ("tc", "iproute2")):
@@ -66,7 +66,7 @@ def missing():
 
 
 def lacks(qdisc):
-    """Why tc can't do `qdisc` ("tbf rate 1mbit burst 4k latency 9ms") in this kernel; None when it can."""
+    """Why tc can't do `qdisc` ("tbf rate 1mbit burst 4k latency 9ms") in this kernel; None if it can."""
     done = subprocess.run(["unshare", "-n", "sh", "-c", f"ip link add a0 type veth peer name a1 && "
                            f"tc qdisc add dev a0 root {qdisc}"], capture_output=True, text=True, check=False)
     if done.returncode == 0:
@@ -75,12 +75,12 @@ def lacks(qdisc):
 
 
 def fault(path, kind, result):
-    """One cell of the fault matrix: tests/net/matrix.py reads these lines from the test log."""
+    """Claims a cell of the fault matrix: tests/net/matrix.py reads these lines from the test log."""
     print(f"\nFAULT path={path} fault={kind} result={result}", flush=True)
 
 
 class Process:
-    """A program on a host that talks in lines."""
+    """A program on a host that reads and writes lines."""
 
     def __init__(self, host, args, stdin=False, **kwargs):
         self.host, self.args = host, [str(a) for a in args]
@@ -100,7 +100,7 @@ class Process:
         self.lines.put(None)
 
     def line(self, seconds=20.0):
-        """Its next line of output, read as JSON."""
+        """Its next line of output, parsed as JSON."""
         try:
             text = self.lines.get(timeout=seconds)
         except queue.Empty:
@@ -127,7 +127,7 @@ class Process:
         os.kill(self.pid, number)
 
     def kill(self):
-        """kill -9; the monotonic time of it."""
+        """kill -9; returns the monotonic time of it."""
         at = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             self.signal(signal.SIGKILL)
@@ -135,7 +135,7 @@ class Process:
         return at
 
     def end(self, seconds=15.0):
-        """Ask it to end, as a service manager does; its exit status."""
+        """Asks it to end, as a service manager does; returns its exit status."""
         if self.popen.poll() is None:
             self.popen.terminate()
         return self.popen.wait(seconds)
@@ -148,7 +148,7 @@ class Process:
                     file.close()
 
     def fds(self):
-        """Open descriptors, without what comes and goes with allocators."""
+        """Number of open descriptors, except those that come and go with allocators."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
 
@@ -172,14 +172,14 @@ class Host:
         return ["nsenter", "-t", str(self.holder.pid), "-n", "-m", *(["-i"] if self.own else []), "--"]
 
     def sh(self, command, check=True):
-        """A shell command on this host; its output."""
+        """Runs a shell command on this host; returns its output."""
         done = subprocess.run(self.enter() + ["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
         if check and done.returncode != 0:
             raise AssertionError(f"on {self.name}: {command}: {done.stderr}")
         return done.stdout
 
     def run(self, *args, timeout=60, check=True):
-        """A program of the build on this host, to its end."""
+        """Runs a program of the build on this host to its end."""
         done = subprocess.run(self.enter() + [str(BUILD / "bin" / args[0]), *map(str, args[1:])], capture_output=True,
                               text=True, timeout=timeout, check=False)
         assert not check or done.returncode == 0, f"on {self.name}: {args}: {done.stderr}"
@@ -195,7 +195,7 @@ class Host:
         return [word for p in PLANES for word in (f"--plane-{p}", self.ip(p))]
 
     def link(self, plane, state):
-        """"up" or "down"; the kernel takes its time until an interface runs again."""
+        """"up" or "down"; it takes the kernel some time until an interface is up again."""
         self.sh(f"ip link set {plane} {state}")
         if state == "up":
             self.running(plane)
@@ -205,13 +205,13 @@ class Host:
                  '"operstate":"UP"' in text)
 
     def slow(self, plane, qdisc):
-        """What leaves this host on the plane: "tbf rate …", "netem …"; "" for full speed again."""
+        """Limits what leaves this host on the plane: "tbf rate …", "netem …"; "" for full speed again."""
         self.sh(f"tc qdisc del dev {plane} root 2>/dev/null; true")
         if qdisc:
             self.sh(f"tc qdisc add dev {plane} root {qdisc}")
 
     def received(self, plane):
-        """Bytes that have come over the plane so far."""
+        """Bytes received over the plane so far."""
         return json.loads(self.sh(f"ip -j -s link show {plane}"))[0]["stats64"]["rx"]["bytes"]
 
     def down(self):
@@ -270,7 +270,7 @@ class Lab:
 
 
 def main(module="__main__"):
-    """unittest's main for a file of these tests: exit 77 with the reason where they can't run."""
+    """unittest's main for a file of these tests: exits with 77 and the reason if they can't run."""
     import unittest
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that atexit cleans up
     why = missing()

@@ -7,9 +7,8 @@ A test claims a cell by a line on stdout, printed after the last assertion that 
 
     FAULT path=tcp-read fault=kill result=noticed-repaired
 
-Exit status 1 when a claim names no path or fault of the matrix, or stands in a test that failed. With --full,
-for a run of all tests, also when a cell is neither shown nor n/a; what a test skipped here would have shown is
-told and excused.
+Exit status 1 if a claim names no path or fault of the matrix, or is made by a test that failed. With --full, for a run
+of all tests, also if a cell is neither shown nor n/a; cells of tests that were skipped here are reported and excused.
 """
 import re
 import sys
@@ -33,7 +32,7 @@ NOT_APPLICABLE = {
     ("tcp-read", "full"): "a read takes no room at the owner",
 }
 
-# Cells of a path may be missing where the tests of this name were skipped (no namespaces, no traffic control, no mount).
+# Cells of a path may be missing if the tests of this name were skipped (no namespaces, no traffic control, no mount).
 SKIPPABLE = {"tcp-read": "net_test_", "tcp-put": "net_test_", "zmq-migrate": "net_test_",
              "archive-dir": "mem_test_archive_dir"}
 
@@ -76,7 +75,7 @@ def skips(lines):
     for line in lines:
         if found := CTEST.match(line):
             program = found[1]
-        if SKIP.search(line) and "netem" not in line:  # delay and loss are shown without it too, by slow links
+        if SKIP.search(line) and "netem" not in line:  # slow links show delay and loss without it, too
             names.add(program)
     return names
 
@@ -93,7 +92,7 @@ def gaps(cells, skipped):
 
 
 def table(cells):
-    """Lines of text: a number per test, the tests below, then what does not apply and what nobody has shown."""
+    """Lines of text: a number for each test, the tests below, then what does not apply and what no test has shown."""
     tests = sorted({test for claims in cells.values() for _, test in claims})
     number = {test: i for i, test in enumerate(tests, 1)}
     rows = [["path", *FAULTS]]

@@ -1,4 +1,5 @@
-"""Agents with L2 stores on two hosts: copies and migrations, each over its own plane, and what a fault does to them."""
+"""Agents with L2 stores on two hosts: copies and migrations, each over its own plane, and the effect of faults on
+them."""
 import re
 import threading
 import time
@@ -24,7 +25,7 @@ class Agents(unittest.TestCase):
         self.id, self.size = self.shard["id"], self.shard["sizeBytes"]
 
     def copy(self, target, *how, check=True):
-        """`helios shard copy`, and the bytes that crossed each plane to its target."""
+        """Runs `helios shard copy`; returns the bytes that crossed each plane to its target."""
         host = self.a if target.startswith("l3") else {"A": self.a, "B": self.b}[target]
         before = {p: host.received(p) for p in hosts.PLANES}
         done = self.world.helios(self.a, "shard", "copy", self.id, "--to", target, *how, check=check)

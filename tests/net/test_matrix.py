@@ -1,4 +1,4 @@
-"""The matrix and the summary say what the log says, and nothing else."""
+"""The matrix and the summary report what the log says, and nothing else."""
 import contextlib
 import io
 import pathlib
@@ -66,7 +66,7 @@ class Matrix(unittest.TestCase):
 
 
 def said_without_namespaces():
-    """The output of a test of this folder on a machine that makes no namespaces."""
+    """The output of a test of this folder on a machine that allows no namespaces."""
     said = io.StringIO()
     with mock.patch.object(hosts, "missing", lambda: "no namespaces here"), contextlib.redirect_stdout(said):
         try:

@@ -40,7 +40,7 @@ class Migration(unittest.TestCase):
         return wait_for(f"{count} chunks to arrive", lambda: (s := receiver.ask("stats"))["chunks"] >= count and s)
 
     def assert_ended(self, receiver, used=0):
-        """Nothing is open, nothing is held, no descriptor is left."""
+        """Waits until nothing is open or held, and no descriptor is left."""
         stats = wait_for("nothing to be open", lambda: (s := receiver.ask("stats"))["open"] == 0 and s)
         self.assertEqual(stats["used"], used)
         wait_for(f"{receiver.quiet} descriptors, there are {receiver.fds()}", lambda: receiver.fds() <= receiver.quiet)
@@ -110,7 +110,7 @@ class Migration(unittest.TestCase):
         self.noticed("link-down", at, done)
         self.assert_says(done, "EUNAVAIL", receiver)
         had = receiver.ask("stats")
-        self.assertEqual(had["open"], 1)  # it keeps what has arrived
+        self.assertEqual(had["open"], 1)  # it keeps the chunks that have arrived
         self.b.link("migration", "up")
         self.a.slow("migration", "")
         sender = self.sender(receiver, ident)
@@ -195,8 +195,8 @@ class Migration(unittest.TestCase):
                 break
         print(f"zstd auto: {done['wire'] / SIZE:.2f} of the bytes and {seconds['auto'] / seconds['off']:.2f} of the time on 200 Mbit/s, "
               f"{on_fast['wire'] / SIZE:.2f} of the bytes at full speed")
-        self.assertLess(done["wire"], SIZE * 0.9)  # the first chunks go as they are, until the line is known
-        if on_fast["seconds"] * 16 < seconds["off"]:  # a busy machine has no fast link
+        self.assertLess(done["wire"], SIZE * 0.9)  # the first chunks go uncompressed, until the line is known
+        if on_fast["seconds"] * 16 < seconds["off"]:  # on a busy machine no link is fast
             self.assertGreater(on_fast["wire"], done["wire"])
 
     def test_a_link_with_delay_and_loss(self):

@@ -1,4 +1,4 @@
-"""Three networks configured apart: what listens, listens on its own; what is counted went where the counters say."""
+"""Three separate networks: each listener listens on its own network, and traffic went where the counters say."""
 import json
 import re
 import unittest
@@ -12,7 +12,7 @@ NETWORKS = [word for n, plane in enumerate(hosts.PLANES, 1) for word in (f"--pla
 
 
 class World(Cluster):
-    """Every daemon has the same options: networks in CIDR form, and no host in any address."""
+    """Every daemon has the same options: networks in CIDR form, and addresses without a host."""
 
     def _daemon(self, host, program, *args):
         host.planes = lambda: NETWORKS + ["--metrics-listen", ":0"]
@@ -40,7 +40,7 @@ class Planes(unittest.TestCase):
     def setUp(self):
         self.lab = self.enterContext(hosts.Lab())
         self.a, self.b = self.lab.a, self.lab.b
-        for host in self.lab.hosts:  # its neighbour discovery would be counted on networks where nobody speaks
+        for host in self.lab.hosts:  # its neighbour discovery would be counted on networks without traffic
             host.sh("echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")
         self.world = World(self.lab)
 
@@ -58,7 +58,7 @@ class Planes(unittest.TestCase):
         self.assertRegex(agent.ready["metrics"], r"^10\.77\.3\.2:\d+$")
         for row in self.world.helios(self.a, "net")["planes"]:
             if row["daemon"] == "node-B" and row["plane"] != "inside":
-                self.assertEqual(row["interface"], row["plane"])  # they are called so on these hosts
+                self.assertEqual(row["interface"], row["plane"])  # the names of the interfaces on these hosts
 
     def test_bytes_travel_where_they_are_counted(self):
         self.world.import_model()
@@ -73,7 +73,7 @@ class Planes(unittest.TestCase):
         self.assertLess(after["management"] - before["management"], total // 20)
         self.assertEqual(after["migration"], before["migration"])
 
-        rank.popen.stdin.close()  # its last report comes as it ends
+        rank.popen.stdin.close()  # its last report is sent when it ends
         self.assertEqual(rank.popen.wait(20), 0)
         row = wait_for("the rank's report", lambda: (r := self.world.plane("ranks", "backbone"))["receivedOps"] and r)
         self.assertEqual((row["receivedOps"], row["receivedBytes"], row["failed"]), (len(found["shards"]), total, 0))

@@ -1,4 +1,4 @@
-"""Ranks on another host than the pool: honest paths, and what they see when the pool's host fails."""
+"""Ranks on another host than the pool: paths are reported truthfully, and what ranks see when the pool's host fails."""
 import signal
 import time
 import unittest
@@ -12,7 +12,7 @@ SLOW = "tbf rate 200mbit burst 64k latency 100ms"
 
 
 class Paths(unittest.TestCase):
-    """Which way bytes travel is found out, never guessed."""
+    """The path of bytes is measured, never guessed."""
 
     def world(self, ipc):
         lab = self.enterContext(hosts.Lab(ipc))
@@ -77,7 +77,7 @@ class Reads(unittest.TestCase):
         wait_for(f"{count} bytes to reach {host.name}", lambda: host.received("backbone") - start > count)
 
     def getter(self):
-        """Reads the pool of A over and over."""
+        """Reads the pool of A again and again."""
         process = self.b.start(PEER, "get", self.data, 16 * MIB, 30000, 1000000)
         self.assertEqual((connected := process.line())["status"], "OK", connected["error"])
         return process
@@ -106,7 +106,7 @@ class Reads(unittest.TestCase):
         wait_for(f"{self.used} to be used, not {self.world.used()}", lambda: self.world.used() == self.used)
 
     def struck(self, kind, strike, repair, put):
-        """One transfer over TCP that is hit in its middle."""
+        """One transfer over TCP that is hit in the middle."""
         self.slow()
         path = "tcp-put" if put else "tcp-read"
         process = self.putter() if put else self.getter()

@@ -1,5 +1,5 @@
-"""A real Kubernetes API server for tests: kube-apiserver and etcd on loopback, with TLS, tokens, client certificates and
-RBAC. No kubelet, no scheduler, no controller: who wants pods makes them and writes their status.
+"""A real Kubernetes API server for tests: kube-apiserver and etcd on loopback, with TLS, tokens, client certificates
+and RBAC. No kubelet, no scheduler, no controller: a test that needs pods creates them and writes their status.
 
     with ApiServer(apiserver_build.folder()) as server:
         server.apply(ROOT / "deploy/k8s/base/controller/rbac.yaml")
@@ -27,8 +27,8 @@ from support.cluster import wait_for
 from support.ports import free_port
 
 READY_S = 240  # 4 to 7 s on a free machine
-GOGC = "100"   # Go's own default; with more it collects less often
-# The least that Volcano's Job is to those who read and write it.
+GOGC = "100"   # Go's own default; at a higher value it collects less often
+# The minimum of Volcano's Job that its readers and writers need.
 VOLCANO_CRD = {
     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "jobs.batch.volcano.sh"},
     "spec": {
@@ -57,7 +57,7 @@ POD_GROUP_CRD = {
             "schema": {"openAPIV3Schema": {"type": "object", "properties": {
                 name: {"type": "object", "x-kubernetes-preserve-unknown-fields": True} for name in ("spec", "status")}}}}]},
 }
-# As Kubernetes 1.37 has it, of which this server knows nothing; its pods have no schedulingGroup.
+# As in Kubernetes 1.37, which this server does not know; its pods have no schedulingGroup.
 GANG_CRD = {
     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
     "metadata": {"name": "podgroups.scheduling.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"}},
@@ -87,7 +87,7 @@ GANG_CRD = {
                                    "lastTransitionTime": {"type": "string", "format": "date-time"},
                                    "message": {"type": "string"}}}}}}}}}}]},
 }
-# As Node Feature Discovery brings it, but for what zones are made of.
+# As Node Feature Discovery installs it, without the schema of zones.
 TOPOLOGY_CRD = {
     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
     "metadata": {"name": "noderesourcetopologies.topology.node.k8s.io",
@@ -106,7 +106,7 @@ TOPOLOGY_CRD = {
                     "name": {"type": "string"}, "type": {"type": "string"}}}}}}}}]},
 }
 CRDS = (VOLCANO_CRD, POD_GROUP_CRD, GANG_CRD, TOPOLOGY_CRD)
-# Where the kinds of our manifests are.
+# The paths of the kinds that our manifests use.
 COLLECTIONS = {
     "Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/{ns}/serviceaccounts",
     "ConfigMap": "/api/v1/namespaces/{ns}/configmaps", "Service": "/api/v1/namespaces/{ns}/services",
@@ -125,7 +125,7 @@ COLLECTIONS = {
 
 
 RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-SINCE = {"policy/v1": "policy/v1beta1"}  # it is of 1.21; the fields that our manifests use are the same
+SINCE = {"policy/v1": "policy/v1beta1"}  # the server is 1.21; the fields that our manifests use are the same
 
 
 def die_with_parent():
@@ -151,7 +151,7 @@ class Authority:
         return self.folder / f"{name}.key"
 
     def certificate(self, name, organization=None, hosts="", days=1):
-        """(certificate, key) of CN `name`: to Kubernetes the user, of the group `organization`."""
+        """(certificate, key) for CN `name`, which is the user to Kubernetes; `organization` is its group."""
         file = re.sub(r"\W", "_", name)
         key, extensions = self.key(file), self.folder / f"{file}.ext"
         usage = "serverAuth" if hosts else "clientAuth"
@@ -163,14 +163,14 @@ class Authority:
         return self.folder / f"{file}.pem", key
 
 
-# It does not note who set each field of an object, which takes four fifths of a write to a pod of eight containers. Without that
-# nothing can be put().
+# The server does not record who set each field of an object; the record takes four fifths of a write to a pod of eight
+# containers. Without it put() does not work.
 NO_MANAGED_FIELDS = ("--feature-gates", "ServerSideApply=false")
 
 
 @functools.lru_cache(maxsize=None)
 def shared_server(*flags):
-    """One for all tests of a process; made on the first call, ended with the process."""
+    """One server for all tests of a process; started by the first call, ends with the process."""
     server = ApiServer(apiserver_build.folder(), flags)
     server.__enter__()
     atexit.register(server.__exit__)
@@ -191,7 +191,7 @@ class ApiServer:
         self.url = f"https://127.0.0.1:{self.port}"
         self.authority = Authority(self.dir)
         self.server_pair = self.authority.certificate("kube-apiserver", hosts="DNS:kubernetes,DNS:localhost,IP:127.0.0.1")
-        self.account_key = self.authority.key("accounts", ("RSA", "rsa_keygen_bits:2048"))  # of EC it reads no public key
+        self.account_key = self.authority.key("accounts", ("RSA", "rsa_keygen_bits:2048"))  # it reads no public EC key
         self.admin_token = secrets.token_hex(16)
         (self.dir / "tokens.csv").write_text(f'{self.admin_token},admin,admin,"system:masters"\n')
         self.admin = self.client(self.admin_token)
@@ -229,7 +229,7 @@ class ApiServer:
                     "--logger", "zap", "--log-level", "warn")
 
     def start(self):
-        """Until it answers; on its port of before."""
+        """Waits until it answers, on the same port as before."""
         certificate, key = self.server_pair
         self._spawn("kube-apiserver", "--etcd-servers", f"http://127.0.0.1:{self.etcd_port}", "--bind-address", "127.0.0.1",
                     "--secure-port", self.port, "--tls-cert-file", certificate, "--tls-private-key-file", key,
@@ -238,8 +238,8 @@ class ApiServer:
                     "--service-account-issuer", "https://kubernetes.default.svc",
                     "--service-account-signing-key-file", self.account_key, "--service-account-key-file", self.account_key,
                     "--service-cluster-ip-range", "10.96.0.0/24", "--endpoint-reconciler-type", "none",
-                    # no controller makes the default accounts that it would wait for; and the group of priority classes is
-                    # given to GANG_CRD, for no group has kinds of its own and others
+                    # no controller makes the default accounts that it would wait for; and the group of priority classes
+                    # is given to GANG_CRD, because no group can have both built-in kinds and custom ones
                     "--disable-admission-plugins", "ServiceAccount,Priority",
                     "--runtime-config", "scheduling.k8s.io/v1=false,scheduling.k8s.io/v1beta1=false", *self.flags)
         wait_for(f"kube-apiserver is ready, {self.dir}/kube-apiserver.log", lambda: self.answers("/readyz"), READY_S)
@@ -264,7 +264,7 @@ class ApiServer:
     # ---- kinds ----
 
     def wait_kind(self, crd, served):
-        """Discovery lags behind what is answered."""
+        """Discovery lags behind what the server answers."""
         spec = crd["spec"]
         group = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
 
@@ -278,7 +278,7 @@ class ApiServer:
         wait_for(f"{group} is {'known' if served else 'gone'}", is_said, 30)
 
     def serve(self, *engines):
-        """Of Volcano's Jobs ("vcjobs") and Kubernetes' PodGroups ("gangs") these only."""
+        """Serve only these of Volcano's Jobs ("vcjobs") and Kubernetes' PodGroups ("gangs")."""
         path = COLLECTIONS["CustomResourceDefinition"]
         there = {o["metadata"]["name"] for o in self.call("GET", path)["items"]}
         for name, crd in (("vcjobs", VOLCANO_CRD), ("gangs", GANG_CRD)):
@@ -289,7 +289,7 @@ class ApiServer:
                 self.call("POST", path, crd)
             self.wait_kind(crd, name in engines)
 
-    # ---- who asks ----
+    # ---- identities ----
 
     def context(self):
         return ssl.create_default_context(cafile=self.authority.ca)
@@ -310,7 +310,7 @@ class ApiServer:
         return any(n["metadata"]["name"] == name for n in self.call("GET", COLLECTIONS["Namespace"])["items"])
 
     def apply(self, manifest, **replace):
-        """Create what a file of ours says; `replace`: texts in it and what stands there instead."""
+        """Create what one of our manifests says; `replace`: texts in it and their replacements."""
         text = pathlib.Path(manifest).read_text(encoding="utf-8")
         for old, new in replace.items():
             text = text.replace(old, new)
@@ -323,7 +323,8 @@ class ApiServer:
             self.admin.text("POST", path, part, "application/yaml")
 
     def put(self, o, dry_run=False):
-        """Server-side apply of an object; what the server would have, or has. It refuses fields that it does not know."""
+        """Server-side apply of an object; returns what the server would store, or has stored. It refuses unknown
+        fields."""
         o = {**o, "apiVersion": SINCE.get(o["apiVersion"], o["apiVersion"])}
         meta = o["metadata"]
         path = COLLECTIONS[o["kind"]].format(ns=meta.get("namespace"), api=o["apiVersion"])
@@ -331,24 +332,24 @@ class ApiServer:
         return self.call("PATCH", f"{path}/{meta['name']}{query}", o, "application/apply-patch+yaml")
 
     def make(self, o):
-        """Where nothing can be put(): it is not there yet."""
+        """For servers without put(): the object must not exist yet."""
         path = COLLECTIONS[o["kind"]].format(ns=o["metadata"].get("namespace"), api=o["apiVersion"])
         return self.call("POST", path, o)
 
     def account_token(self, namespace, name, seconds=3600):
-        """A token as the kubelet gets one for a pod of this service account."""
+        """A token like the one that the kubelet gets for a pod of this service account."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
         return self.call("POST", path, request)["status"]["token"]
 
     def remake_account(self, namespace, name):
-        """Its tokens of before end with it."""
+        """Its earlier tokens become invalid."""
         path = COLLECTIONS["ServiceAccount"].format(ns=namespace)
         self.call("DELETE", f"{path}/{name}")
         self.call("POST", path, {"metadata": {"name": name, "namespace": namespace}})
 
     def bind_user(self, user, namespace, *roles):
-        """Roles of the namespace, for a user instead of a service account."""
+        """Gives roles of the namespace to a user instead of a service account."""
         for role in roles:
             self.call("POST", COLLECTIONS["RoleBinding"].format(ns=namespace), {
                 "metadata": {"name": f"{role}-{user}"},

@@ -1,7 +1,7 @@
 """Makes kube-apiserver and etcd for ./run test-k8s, from Debian's packages; cached by their versions.
 
 No Debian package has kube-apiserver, but the source package that kubernetes-client is made from does, and Debian's Go
-compiles it: 5 to 10 minutes of two cores, once. Nothing is installed and no right is needed."""
+compiles it: 5 to 10 minutes of two cores, once. Nothing is installed, and root is not needed."""
 import argparse
 import functools
 import hashlib
@@ -17,12 +17,12 @@ if __name__ == "__main__":
 from support import debian
 from support.debian import logged
 
-# Kubernetes 1.20 and the last Go of this Debian; another release needs a look at what is repaired here.
+# Kubernetes 1.20 and the newest Go of this Debian; for another release check the repairs made here.
 GO, REFLECT, ETCD, BINARY = "golang-1.19", "golang-github-modern-go-reflect2-dev", "etcd-server", "kubernetes-client"
-RECIPE = 1  # of what comes out; another number makes it anew
+RECIPE = 1  # version of the result; a change rebuilds it
 KUBE = "k8s.io/kubernetes"
 TOOLS = {"apt-get": "apt", "dpkg": "dpkg", "dpkg-source": "dpkg-dev", "xz": "xz-utils"}
-# Packages whose types have an OpenAPI text; code-generator and the sample are none of the server's.
+# Packages whose types have an OpenAPI text; code-generator and the sample are not part of the server.
 TAGGED = ("grep -rl --include='*.go' '+k8s:openapi-gen=' {where} | grep -vE '_test.go|k8s.io/(code-generator|sample-apiserver)/'"
           " | xargs -n1 dirname | sort -u")
 
@@ -31,7 +31,7 @@ def say(text):
     print(f"test-k8s: {text}", flush=True)
 
 
-@functools.lru_cache(maxsize=None)  # apt takes half a second each time
+@functools.lru_cache(maxsize=None)  # each call of apt takes half a second
 def cache_key():
     text = debian.versions([BINARY, f"{GO}-go", REFLECT, ETCD])
     digest = hashlib.sha256(f"{RECIPE} {text}".encode()).hexdigest()[:8]
@@ -40,13 +40,13 @@ def cache_key():
 
 
 def prepare_source(fetch, work):
-    """The source with what it needs to compile and not to crash; its folder inside a GOPATH."""
-    # Module mode refuses its vendor folder since Go 1.17; GOPATH mode does not ask.
+    """The source, patched so that it compiles and does not crash; returns its folder inside a GOPATH."""
+    # Since Go 1.17 module mode refuses its vendor folder; GOPATH mode does not check.
     tree = work / "gopath/src" / KUBE
     tree.parent.mkdir(parents=True)
     fetch.source("kubernetes", tree)
     fetch.unpack(REFLECT, work / "reflect2")
-    # Vendored reflect2 1.0.1 crashes a program of Go 1.18 and later at the first custom resource.
+    # Vendored reflect2 1.0.1 crashes programs of Go 1.18 and later at the first custom resource.
     vendored = tree / "vendor/github.com/modern-go/reflect2"
     for old in (*vendored.glob("*.go"), *vendored.glob("*.s")):
         old.unlink()
@@ -66,7 +66,7 @@ def go_environment(fetch, work):
 
 
 def generate_openapi(tree, work, env, log):
-    """The one generated file that the tarball has not got."""
+    """The one generated file that the tarball lacks."""
     logged(log, "go", "build", "-o", work / "openapi-gen", f"{KUBE}/vendor/k8s.io/kube-openapi/cmd/openapi-gen", env=env, cwd=tree)
     own = debian.output("sh", "-c", f"cd {shlex.quote(str(tree))} && " + TAGGED.format(where="pkg cmd")).split()
     staging = debian.output("sh", "-c", f"cd {shlex.quote(str(tree))}/staging/src && " + TAGGED.format(where="k8s.io")).split()
@@ -105,7 +105,7 @@ def build(text, work, log):
 
 
 def folder(make=True):
-    """Directory with the programs kube-apiserver and etcd; None when it would have to be made and must not be."""
+    """Directory with the programs kube-apiserver and etcd; None if they would have to be built and must not be."""
     try:
         key, text = cache_key()
     except debian.Missing:

@@ -1,5 +1,5 @@
-/* support/bytes.h - bytes to send about, and their checksum by other code than Helios's own;
- * optimised, for tests are not and have megabytes of them.
+/* support/bytes.h - bytes to send, and their checksum computed without Helios's own code. Compiled
+ * with optimisation, because tests are not and send megabytes.
  *
  * Owns:    nothing; noise is the caller's to free.
  * Threads: any.
@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The same for the same seed. */
+/* The same bytes for the same seed. */
 uint8_t *noise(size_t len, uint64_t seed);
-/* CRC-32 by a table that the polynomial itself makes. */
+/* CRC-32 with a table computed from the polynomial. */
 uint32_t plain_crc(const uint8_t *p, size_t len);
 
 #endif

@@ -24,7 +24,7 @@ def write_mixed(path, tensors):
 
 
 def read(path):
-    """(header, {name: bytes}) of a safetensors file, by its definition alone."""
+    """(header, {name: bytes}) of a safetensors file, read by the format's definition only."""
     raw = pathlib.Path(path).read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
     header = json.loads(raw[8:8 + size])
@@ -37,7 +37,7 @@ def read(path):
 
 
 def llama(directory, layers=2, hidden=64, heads=4, groups=2, ffn=96, vocab=61, seed=0):
-    """An untied llama in F32; the directory, and the bytes of each tensor."""
+    """Writes an untied llama in F32; returns the directory and the bytes of each tensor."""
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True)
     rng = random.Random(seed)
@@ -69,7 +69,7 @@ def llama(directory, layers=2, hidden=64, heads=4, groups=2, ffn=96, vocab=61, s
 
 
 def _header(directory, change):
-    """Rewrite the header as change(dict) says, data untouched."""
+    """Rewrite the header with change(dict); the data stays."""
     path = directory / "model.safetensors"
     raw = path.read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
@@ -115,7 +115,7 @@ def _config(directory, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-# (name, what it does to a good checkpoint, what the sentence must say)
+# (name, what it does to a good checkpoint, words of the error)
 DAMAGES = [
     ("truncated", _truncate, "model.safetensors"),
     ("long-header", _long_header, "model.safetensors.*header"),

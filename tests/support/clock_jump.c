@@ -1,6 +1,6 @@
-/* A preloaded library whose wall clock is off by what a file says: HELIOS_CLOCK_FILE holds one
- * int64, nanoseconds, which may change at any time. The monotonic clock is left alone, as the
- * kernel leaves it when somebody sets the time. */
+/* A preloaded library that shifts the wall clock: the file HELIOS_CLOCK_FILE holds one int64,
+ * nanoseconds, which can change at any time. The monotonic clock is left alone, as by the kernel
+ * when the time is set. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>

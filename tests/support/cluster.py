@@ -1,4 +1,4 @@
-"""A local cluster of the real daemons for end-to-end tests; always taken down, by pid."""
+"""A local cluster of the real daemons for end-to-end tests; always shut down, by pid."""
 import atexit
 import contextlib
 import json
@@ -14,12 +14,13 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", ROOT / "build"))
 HELIOS = BUILD / "bin" / "helios"
-PATIENCE_S = 60.0  # for what must come: a wait ends when it comes
+PATIENCE_S = 60.0  # limit for what must happen; a wait ends when it has happened
 
 
 @contextlib.contextmanager
 def small_disk(test, size):
-    """A directory that is a file system of `size` ("4m"); skips the test where none can be mounted, as in a container."""
+    """A directory that is a file system of `size` ("4m"); skips the test where none can be mounted, as in a
+    container."""
     with tempfile.TemporaryDirectory(prefix="helios-full-") as directory:
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "helios-test", directory], capture_output=True,
                                  check=False)
@@ -32,8 +33,8 @@ def small_disk(test, size):
 
 
 def wait_for(what, condition, seconds=PATIENCE_S):
-    """Poll until condition() is true; its value. Fails with `what` after the deadline. The longer it takes, the longer
-    are the pauses, for most conditions start a process and the tests beside this one want the processors, too."""
+    """Poll until condition() is true; returns its value. Fails with `what` after the deadline. Pauses grow, because
+    most conditions start a process and tests running beside this one need the processors, too."""
     began = time.monotonic()
     while True:
         value = condition()
@@ -46,7 +47,8 @@ def wait_for(what, condition, seconds=PATIENCE_S):
 
 
 def own_secret():
-    """One for all clusters of this process, for libhelios knows one. What the process starts or loads finds it, too."""
+    """One secret file for all clusters of this process, because libhelios knows one. Child processes and loaded
+    libraries find it, too."""
     path = os.environ.get("HELIOS_AUTH_SECRET_FILE")
     if path is None:
         directory = tempfile.mkdtemp(prefix="helios-secret-")
@@ -58,15 +60,15 @@ def own_secret():
 
 
 class Cluster:
-    """`helios up` in a directory of its own. `patience`: how many times longer a command may take than elsewhere.
-    `supervise`: daemons that end are started again by the cluster itself; else a test that kills one starts it.
-    `tcp`: daemons serve on 127.0.0.1, with data ports, and ask for a secret that this process has in its environment;
-    else at Unix sockets, as without --address. `secret`: its file, "none", or None for the one that `up` makes."""
+    """`helios up` in a directory of its own. `patience`: how many times longer than usual a command may take.
+    `supervise`: the cluster itself restarts daemons that end; otherwise a test that kills one starts it. `tcp`: daemons
+    serve on 127.0.0.1, with data ports, and ask for a secret that this process has in its environment; otherwise on
+    Unix sockets, as without --address. `secret`: its file, "none", or None for the one that `up` makes."""
 
     def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=(), patience=1, supervise=False, tcp=False, secret="own"):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-e2e-"))
         self.state = self.dir / "state"
-        # HELIOS_CONFIG="": no configuration file that lies on the machine is read
+        # HELIOS_CONFIG="": no configuration file of this machine is read
         self.env = {**os.environ, "HELIOS_CONFIG": "", **(env or {})}
         alone = [] if supervise else ["--no-supervise"]
         ports = ["--address", "127.0.0.1"] if tcp else []
@@ -79,7 +81,7 @@ class Cluster:
 
     @classmethod
     def of_class(cls, test, **kwargs):
-        """One that is up for all tests of a class, and gone after the last."""
+        """One cluster for all tests of a class, taken down after the last."""
         made = cls(**kwargs)
         test.addClassCleanup(shutil.rmtree, made.dir, ignore_errors=True)
         test.addClassCleanup(made.run, "down")
@@ -87,12 +89,12 @@ class Cluster:
         return made
 
     def run(self, *args, **kwargs):
-        """The CLI as a user calls it."""
+        """Runs the CLI as a user does."""
         command = [str(HELIOS), "--state", str(self.state), *map(str, args)]
         return subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=self.limit, check=False, **kwargs)
 
     def start(self, *args):
-        """The same without waiting for its end."""
+        """The same without waiting for the command's end."""
         command = [str(HELIOS), "--state", str(self.state), *map(str, args)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
 
@@ -102,7 +104,7 @@ class Cluster:
         return json.loads(done.stdout)
 
     def refuse(self, *args, code=1):
-        """The command must fail with `code` and say one sentence; that sentence."""
+        """The command must fail with `code` and print one sentence; returns that sentence."""
         done = self.run(*args)
         assert done.returncode == code, f"helios {args}: exit {done.returncode}, not {code}: {done.stdout}{done.stderr}"
         lines = done.stderr.strip().splitlines()
@@ -142,14 +144,14 @@ class Cluster:
         return self.json("logs", job, "--rank", rank)["text"]
 
     def take(self, source, *flags):
-        """Import a checkpoint as a model of its own; the model's name."""
+        """Import a checkpoint as a model of its own; returns the model's name."""
         self.taken += 1
         name = f"m{self.taken}"
         self.json("model", "import", source, "--name", name, *flags)
         return name
 
     def export(self, name):
-        """A model as a Hugging Face checkpoint of one file; its directory."""
+        """Write a model as a Hugging Face checkpoint of one file; returns its directory."""
         self.taken += 1
         out = self.dir / f"out-{self.taken}"
         said = self.json("model", "export", name, "--format", "hf", "--out", out)
@@ -158,8 +160,8 @@ class Cluster:
 
 
 class Daemon:
-    """One daemon of a cluster that is killed, and what is needed to start it alone: `helios up` starts all that are not there,
-    with the options that they had."""
+    """One daemon of a cluster that is killed, and what is needed to start it alone: `helios up` starts every daemon
+    that is missing, with its former options."""
 
     def __init__(self, c, name):
         proc = pathlib.Path("/proc", str(c.pid(name)))
@@ -170,7 +172,7 @@ class Daemon:
 
     @contextlib.contextmanager
     def again(self, *more):
-        """Its process, until this context ends; with these options, too."""
+        """Its process until this context ends, with these additional options."""
         with subprocess.Popen([*self.argv, *more], executable=self.program, env=self.env, stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
@@ -180,16 +182,17 @@ class Daemon:
 
 
 def alive(pid):
-    """Also if only other threads than the first one are left: they keep the process' sockets open."""
+    """True also if only threads other than the first are left: they keep the process's sockets open."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
-    except (FileNotFoundError, ProcessLookupError):  # the second: between open and read
+    except (FileNotFoundError, ProcessLookupError):  # ProcessLookupError: the process ended between open and read
         return False
 
 
 def leave_by_signals():
-    """A signal that ends this process lets it take down what it has started; the next one does not break that off."""
+    """A signal that ends this process lets it shut down what it has started; the next signal does not interrupt
+    that."""
     numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
     def leave(number, _):
@@ -197,7 +200,7 @@ def leave_by_signals():
             signal.signal(each, signal.SIG_IGN)
         sys.exit(128 + number)
     for each in numbers:
-        if signal.getsignal(each) != signal.SIG_IGN:  # of nohup, or a shell's background
+        if signal.getsignal(each) != signal.SIG_IGN:  # ignored because of nohup, or in a shell's background
             signal.signal(each, leave)
 
 

@@ -1,4 +1,4 @@
-/* support/copy_count.h - counts the bytes that go by the chosen copy kernels.
+/* support/copy_count.h - counts the bytes that the chosen copy kernels copy.
  *
  * Owns:    the choice of kernels from begin to end.
  * Threads: copies from any; begin and end from the test's.
@@ -31,7 +31,7 @@ static uint32_t copy_count_sum(uint32_t crc, void *dst, const void *src, size_t 
     return hl_crc32(crc, dst, len);
 }
 
-/* Returns the choice before. */
+/* Returns the previous choice. */
 static inline struct hl_copy_choice copy_count_begin(void)
 {
     static const struct hl_copy_kernel plain = {"counted", false, copy_count_plain},
@@ -41,7 +41,7 @@ static inline struct hl_copy_choice copy_count_begin(void)
     return before;
 }
 
-/* What was counted since it was last taken. */
+/* Bytes counted since the last call. */
 static inline uint64_t copy_count_take(bool sums)
 {
     return atomic_exchange(&copy_counts[sums], 0);

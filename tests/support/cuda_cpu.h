@@ -1,14 +1,15 @@
-/* What the GPU kernels of src/maco/cuda/device take from the machine, on a CPU: they are compiled
- * as C++ and run here as they are. A CTA is a thread of the system; its threads are fibers, one of
- * which runs until it meets a barrier (block_sync, warp_sync and what goes over a warp), and a warp
- * runs alone from one block_sync to the next. That finds
- *   - a barrier that not all threads meet: the run is ended and says so;
- *   - a barrier that is missing: the order of warps and fibers changes with the seed, so what one
- *     needs of another is not there, or no more;
- *   - an asynchronous copy that nobody waited for: it is done by copy_wait alone;
- *   - a wrong order of memory between CTAs: atoms are C11's, for ThreadSanitizer (a CTA of one
+/* The machine interface of the GPU kernels of src/maco/cuda/device, on a CPU: the kernels are
+ * compiled as C++ and run unchanged. A CTA is a system thread; its threads are fibers. A fiber runs
+ * until it meets a barrier (block_sync, warp_sync and the collective operations of a warp), and a
+ * warp runs alone from one block_sync to the next. This finds
+ *   - a barrier that not all threads reach: the run ends with an error;
+ *   - a missing barrier: the order of warps and fibers changes with the seed, so data that one
+ *     needs from another is not there yet, or is overwritten;
+ *   - an asynchronous copy without a wait: only copy_wait carries it out;
+ *   - a wrong memory order between CTAs: atomics are C11's, for ThreadSanitizer (a CTA of one
  *     thread has no fibers).
- * It does not find what depends on a warp's lanes running together, which nothing here may. */
+ * It does not find code that depends on a warp's lanes running together, which is not allowed
+ * here. */
 #ifndef HL_TESTS_CUDA_CPU_H
 #define HL_TESTS_CUDA_CPU_H
 
@@ -32,7 +33,7 @@
 #define HL_TENSOR_CORES       1
 #define HL_UNROLL
 
-/* A planted fault, for a test that must find it. */
+/* A deliberate fault, for a test that must find it. */
 #ifdef HL_GPU_MUTATE_RELEASE
 #define HL_CPU_RELEASE __ATOMIC_RELAXED
 #define HL_CPU_ACQ_REL __ATOMIC_ACQUIRE
@@ -64,7 +65,7 @@ struct fiber {
 struct cta_of_fibers {
     uint32_t block, threads, current = 0, seed;
     std::vector<fiber> fibers;
-    std::vector<uint64_t> slots; /* what lanes give each other: 16 words a thread */
+    std::vector<uint64_t> slots; /* what lanes exchange: 16 words a thread */
     ucontext_t back;
     void *memory = nullptr;
     size_t memory_size = 0;
@@ -134,15 +135,15 @@ struct cta_of_fibers {
         makecontext(&f.context, (void (*)())enter, 2, (unsigned)self, (unsigned)(self >> 32));
     }
 
-    /* getcontext may return twice, says the compiler: no loop around it in one function. */
+    /* No loop around getcontext in one function: the compiler warns that it can return twice. */
     void start()
     {
         for (fiber &f : fibers)
             prepare(f);
     }
 
-    /* One warp alone, from a barrier of the block to the next: as far ahead of the others as it
-     * may be. Its fibers run one after the other between its own barriers. */
+    /* Runs one warp alone, from one block barrier to the next: as far ahead of the others as it can
+     * get. Between its own barriers its fibers run one after the other. */
     void run_warp(uint32_t warp, int backwards)
     {
         uint32_t first = warp * 32, n = end_of(warp) - first;
@@ -197,7 +198,7 @@ struct cta_of_fibers {
 
 extern thread_local cta_of_fibers *cta;
 
-/* A CTA to its end, on this thread. */
+/* Runs a CTA to its end, on this thread. */
 static inline void run_cta(uint32_t block, uint32_t threads, uint32_t seed, void (*body)(void *),
                            void *argument)
 {
@@ -218,7 +219,7 @@ static inline void run_cta(uint32_t block, uint32_t threads, uint32_t seed, void
     free(c.memory);
 }
 
-/* All CTAs at once, as a cooperative launch has them. */
+/* Runs all CTAs at once, as a cooperative launch does. */
 static inline void run_grid(uint32_t grid, uint32_t threads, uint32_t seed, void (*body)(void *),
                             void *argument)
 {
@@ -324,7 +325,7 @@ HL_DEV uint64_t timer_ns()
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* CTAs are more than CPUs here. */
+/* There are more CTAs than CPUs here. */
 HL_DEV void pause_ns(uint32_t)
 {
     std::this_thread::yield();
@@ -402,7 +403,7 @@ HL_DEV uint16_t half_of_float(float x)
     if (size >= 65520.0f)
         return sign | 0x7c00u;
     int exponent = size < 6.103515625e-05f ? -14 : ilogbf(size);
-    float units = nearbyintf(ldexpf(size, 10 - exponent)); /* to even, exact before */
+    float units = nearbyintf(ldexpf(size, 10 - exponent)); /* rounds to even; exact before that */
     uint32_t bits = (uint32_t)units + ((uint32_t)(exponent + 14) << 10);
     return (uint16_t)(sign | bits);
 }

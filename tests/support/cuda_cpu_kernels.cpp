@@ -1,5 +1,5 @@
-/* The GPU kernels as a library of functions that tests/support/cuda_stub_run.c calls in the place
- * of a GPU. CUDA_STUB_THREADS: threads of a CTA, in place of the launch's; CUDA_STUB_SEED. */
+/* The GPU kernels as a library of functions that tests/support/cuda_stub_run.c calls instead of a
+ * GPU. CUDA_STUB_THREADS: threads of a CTA, instead of the launch's; CUDA_STUB_SEED. */
 #include "support/cuda_cpu.h"
 
 #include "maco/cuda/device/kernel.cu"

@@ -1,5 +1,5 @@
-/* In place of the GPU kernels that nvcc compiles: an image that the stub of the driver accepts. The
- * stub runs the kernels' build for the CPU whatever the image holds, so these tests need no nvcc.
+/* Replaces the GPU kernels that nvcc compiles: an image that the stub of the driver accepts. The
+ * stub runs the kernels' CPU build whatever the image holds, so these tests need no nvcc.
  */
 #include <stdint.h>
 

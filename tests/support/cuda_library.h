@@ -1,6 +1,6 @@
-/* Which driver the tests of CUDA devices load: the stub of this build, or in HELIOS_TEST_CUDA the
- * real one, as libcuda.so.1. Then a test of what only the stub can do (a failing call, a slow copy)
- * is left out. */
+/* Which driver the tests of CUDA devices load: the stub of this build, or the real one that
+ * HELIOS_TEST_CUDA names, as libcuda.so.1. With the real one, tests of what only the stub can do (a
+ * failing call, a slow copy) are skipped. */
 #ifndef TESTS_SUPPORT_CUDA_LIBRARY_H
 #define TESTS_SUPPORT_CUDA_LIBRARY_H
 

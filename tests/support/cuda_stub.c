@@ -1,9 +1,9 @@
-/* A CUDA driver for tests: the calls of src/cuda/driver.h over memfds, with the rules that the
- * real one has. Nothing works before cuInit, in a forked child, or without a current context where
- * one is needed; memory comes in 2 MiB units from a device of fixed size; addresses are reserved,
- * mapped once, made accessible, unmapped and given back in just that order and in whole pieces; the
- * CPU can't touch device memory; copies run later, on a thread of their stream. Whoever releases
- * the last context and left something behind is ended.
+/* A CUDA driver for tests: the calls of src/cuda/driver.h over memfds, with the rules of the real
+ * one. Nothing works before cuInit, in a forked child, or without a current context where one is
+ * needed; memory comes in 2 MiB units from a device of fixed size; addresses are reserved, mapped
+ * once, made accessible, unmapped and given back in just that order and in whole pieces; the CPU
+ * can't touch device memory; copies run later, on a thread of their stream. A process that releases
+ * the last context and leaves something behind is aborted.
  *
  * Environment: CUDA_STUB_MEMORY (bytes, 256 MiB), CUDA_STUB_DEVICES (1), CUDA_STUB_WITHOUT ("vmm",
  * "export", "direct", "readonly", a list), CUDA_STUB_DELAY_US (of a copy; 2000), CUDA_STUB_FAIL
@@ -26,12 +26,11 @@
 #define SOME     256
 #define CONTEXTS 16
 
-/* Physical memory. The CPU of the stub reaches it at `shadow`; the device's addresses stay
- * inaccessible for the CPU. */
+/* Physical memory. The CPU reaches it at `shadow`, never at the addresses of the device. */
 struct memory {
     int live;     /* the handle was not released */
-    int maps;     /* it is freed when both are gone */
-    int imported; /* not taken from this process's device */
+    int maps;     /* memory is freed when both are 0 */
+    int imported; /* not allocated from this process's device */
     int shareable;
     int fd;
     size_t size;
@@ -73,8 +72,8 @@ static int without(const char *what)
     return text != NULL && strstr(text, what) != NULL;
 }
 
-/* The error that was ordered for this call of `name`, else success. The count starts anew when the
- * order changes. */
+/* The error configured for this call of `name`, else success. A changed setting restarts the
+ * count. */
 static cu_result ordered(const char *name)
 {
     static char order[64];
@@ -131,7 +130,7 @@ cu_result cuInit(unsigned int flags)
         r = HL_CUDA_ERROR_INVALID_VALUE;
     if (r == HL_CUDA_SUCCESS && stub_setting("CUDA_STUB_DEVICES", 1) == 0)
         r = HL_CUDA_ERROR_NO_DEVICE;
-    /* As with the real one, a child of a process that used it can't. */
+    /* As with the real driver, a child of a process that used it can't use it. */
     if (r == HL_CUDA_SUCCESS && initialised != 0 && initialised != getpid())
         r = HL_CUDA_ERROR_NOT_INITIALIZED;
     if (r == HL_CUDA_SUCCESS)
@@ -267,7 +266,7 @@ static int count(void)
 
 static void drop_memory(struct memory *m);
 
-/* A context that was lost takes all it had along. */
+/* A lost context takes all it had along. */
 static void drop_everything(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -373,7 +372,7 @@ static cu_result create(size_t size, struct memory **out)
     return r;
 }
 
-/* Handles are the entry's number and a mark, so that zero and strays are none. */
+/* A handle is the entry's number with a mark, so that zero and stray values are not handles. */
 static cu_handle handle_of(const struct memory *m)
 {
     return 0x5000 + (cu_handle)(m - memories);
@@ -519,7 +518,7 @@ static struct mapping *exactly(cu_ptr at, size_t size)
     return NULL;
 }
 
-/* With CUDA_STUB_NEAR: what the CPU finds at addresses of the device. */
+/* With CUDA_STUB_NEAR: makes memory visible to the CPU at addresses of the device. */
 static int show_near(cu_ptr at, size_t size, int fd, cu_enum access)
 {
     int prot = access == HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : access;
@@ -592,8 +591,9 @@ cu_result cuMemImportFromShareableHandle(cu_handle *out, void *os, cu_enum type)
     return stub_end(r);
 }
 
-/* Memory without VMM: in units as well, at the address of its shadow plus a distance, so that the
- * CPU can't use it, or at that address, for kernels that the CPU runs in the device's place. */
+/* Memory without VMM, in units as well. Its address is that of its shadow plus a distance, so that
+ * the CPU can't use it; or that of the shadow, for kernels that run on the CPU instead of the
+ * device. */
 #define FAR (stub_setting("CUDA_STUB_NEAR", 0) ? 0 : (cu_ptr)1 << 62)
 
 cu_result cuMemAlloc_v2(cu_ptr *out, size_t size)
@@ -606,7 +606,7 @@ cu_result cuMemAlloc_v2(cu_ptr *out, size_t size)
     if (r == HL_CUDA_SUCCESS) {
         cu_ptr at = FAR + (uintptr_t)m->shadow;
         r = add_mapping(at, m, HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        m->live = 0; /* the mapping holds it */
+        m->live = 0; /* the mapping keeps it */
         drop_memory(m);
         if (r == HL_CUDA_SUCCESS)
             *out = at;
@@ -614,7 +614,7 @@ cu_result cuMemAlloc_v2(cu_ptr *out, size_t size)
     return stub_end(r);
 }
 
-API int cuda_stub_holds_frees; /* as the real one while the device is busy */
+API int cuda_stub_holds_frees; /* as the real driver does while the device is busy */
 
 cu_result cuMemFree_v2(cu_ptr at)
 {

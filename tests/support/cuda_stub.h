@@ -1,4 +1,4 @@
-/* What the two halves of the stub share; see cuda_stub.c. */
+/* What the parts of the stub share; see cuda_stub.c. */
 #ifndef HL_TESTS_CUDA_STUB_H
 #define HL_TESTS_CUDA_STUB_H
 
@@ -6,38 +6,40 @@
 
 #include "cuda/driver.h"
 
-#define EVEN_LOST 2 /* needs a context, which may be lost by an error */
+#define EVEN_LOST 2 /* needs a context, which an error may have lost */
 #define API       __attribute__((visibility("default")))
 
 struct CUctx_st {
     int device;
     int retained;
-    cu_result sticky; /* of an asynchronous error: the context is lost */
+    cu_result sticky; /* an asynchronous error: the context is lost */
 };
 
-extern pthread_mutex_t stub_lock;                  /* all state of the stub */
+extern pthread_mutex_t stub_lock;                  /* guards all state of the stub */
 extern int stub_streams, stub_events, stub_others; /* modules, host memory */
 
 unsigned long stub_setting(const char *name, unsigned long otherwise);
-/* Every call begins here, and holds the lock afterwards on success. */
+/* Every call begins with this; on success it holds the lock afterwards. */
 cu_result stub_begin(const char *name, int needs_context);
 cu_result stub_end(cu_result r);
-/* The current one, which stub_begin has found. */
+/* The current context, as found by stub_begin. */
 struct CUctx_st *stub_context(void);
-/* Where the CPU finds these bytes of the device; NULL: not all of them are one mapping. */
+/* Where the CPU finds these bytes of the device; NULL: they are not all in one mapping. */
 unsigned char *stub_shadow(cu_ptr at, size_t len, cu_enum *access);
 
-/* Memory for other processes: the file and size of what lies at this address, -1; the other way. */
+/* Memory shared with other processes: the file and size of the memory at this address, or -1; and
+ * the reverse. */
 int stub_memfd(cu_ptr at, size_t *size);
 cu_result stub_map(int fd, size_t size, cu_ptr *out);
-/* A second address of what lies at this one, for cuMemFree. Takes the lock. */
+/* A second address of the memory at this one, for cuMemFree. Takes the lock. */
 API cu_result stub_alias(cu_ptr at, cu_ptr *out);
 
-/* As a framework's kernel, in a stream of its own: bytes at that address become `value` after `us`.
+/* Acts as a framework's kernel in a stream of its own: the bytes at that address become `value`
+ * after `us`.
  */
 API cu_result cuda_stub_kernel(cu_ptr at, size_t len, unsigned char value, unsigned long us);
 
-/* What a stream does in its turn. */
+/* Work in a stream, done in order. */
 enum stub_what {
     STUB_COPY,
     STUB_KERNEL,
@@ -53,12 +55,12 @@ struct stub_task {
     enum stub_what what;
     struct CUevent_st *event;
     unsigned long event_turn;
-    cu_ptr dst, src; /* dst also: the word of a value */
+    cu_ptr dst, src; /* dst also: address of the word to wait for or write */
     int dst_device, src_device;
     size_t len;
     uint64_t value;
     unsigned long us; /* of a kernel: how long it runs before it writes `value` everywhere */
-    cu_host_fn call;  /* without the lock */
+    cu_host_fn call;  /* called without the lock */
     void *arg;
 };
 

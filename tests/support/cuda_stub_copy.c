@@ -1,4 +1,4 @@
-/* The half of the stub that runs later: streams, events, copies. */
+/* The part of the stub that runs later: streams, events, copies. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "support/cuda_stub.h"
 
 struct CUstream_st {
-    struct CUstream_st *next; /* of all */
+    struct CUstream_st *next; /* list of all streams */
     struct CUctx_st *context;
     struct stub_task *first, **last;
     pthread_cond_t work;
@@ -17,13 +17,14 @@ struct CUstream_st {
 
 struct CUevent_st {
     unsigned long recorded, reached;
-    unsigned parts; /* streams of a context that have not reached it yet; 0: it is one stream's */
+    unsigned
+        parts; /* streams of a context that have not reached it yet; 0: it belongs to one stream */
 };
 
 static struct CUstream_st *all_streams;
 
-/* Looks its addresses up now, as the engine of a device would: what was unmapped since is an error
- * that the context does not survive. The lock is held. */
+/* Looks up the addresses at run time, as the engine of a device does: memory that was unmapped in
+ * between is an error that the context does not survive. The lock is held. */
 static void run_copy(struct CUctx_st *c, const struct stub_task *t)
 {
     cu_enum reading = HL_CU_MEM_ACCESS_FLAGS_PROT_READ;
@@ -49,7 +50,7 @@ static void run_kernel(struct CUctx_st *c, const struct stub_task *t)
         memset(dst, (int)t->value, t->len);
 }
 
-/* Until it is so, or the stream is destroyed. Without the lock between looks. */
+/* Waits until the condition holds or the stream is destroyed. Without the lock between checks. */
 static void await(struct CUstream_st *s, const struct stub_task *t)
 {
     cu_enum access;
@@ -148,7 +149,7 @@ static struct CUstream_st *new_stream(void)
     return s;
 }
 
-/* NULL is the context's own stream; it is there from its first use to the process's end. */
+/* NULL is the context's own stream; it lives from its first use to the end of the process. */
 static struct CUstream_st *given_stream(struct CUstream_st *s)
 {
     static struct CUstream_st *own;
@@ -176,7 +177,7 @@ cu_result stub_add_task(struct CUstream_st *s, const struct stub_task *task)
 
 cu_result cuda_stub_kernel(cu_ptr at, size_t len, unsigned char value, unsigned long us)
 {
-    static struct CUstream_st *others; /* to the process's end, as the context's own */
+    static struct CUstream_st *others; /* live to the end of the process, as the context's own */
     BEGIN(1);
     if (others == NULL)
         others = new_stream();
@@ -224,7 +225,7 @@ cu_result cuCtxRecordEvent(struct CUctx_st *c, struct CUevent_st *e)
 static cu_result add_copy(struct CUstream_st *s, const struct stub_task *t)
 {
     cu_enum access;
-    /* What is no device address at all is found out at once. */
+    /* An address that is not a device address is detected at once. */
     if ((t->dst_device && stub_shadow(t->dst, t->len, &access) == NULL) ||
         (t->src_device && stub_shadow(t->src, t->len, &access) == NULL))
         return HL_CUDA_ERROR_INVALID_VALUE;
@@ -256,7 +257,7 @@ cu_result cuMemcpyDtoDAsync_v2(cu_ptr dst, cu_ptr src, size_t len, struct CUstre
 cu_result cuStreamCreate(struct CUstream_st **out, unsigned int flags)
 {
     BEGIN(1);
-    if (flags != HL_CU_STREAM_NON_BLOCKING) /* all that Helios asks for */
+    if (flags != HL_CU_STREAM_NON_BLOCKING) /* the only flag that Helios uses */
         return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
     struct CUstream_st *s = new_stream();
     if (s == NULL)
@@ -266,7 +267,7 @@ cu_result cuStreamCreate(struct CUstream_st **out, unsigned int flags)
     return stub_end(HL_CUDA_SUCCESS);
 }
 
-/* Either side may be the device's: addresses are one space. */
+/* Either side can be the device's: there is one address space. */
 cu_result cuMemcpyAsync(cu_ptr dst, cu_ptr src, size_t len, struct CUstream_st *s)
 {
     cu_enum access;

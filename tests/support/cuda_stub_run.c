@@ -1,7 +1,8 @@
-/* The part of the stub that runs kernels. A module's image is only looked at; its functions are
- * those of the library CUDA_STUB_KERNELS, kernels compiled for the CPU: NAME(grid, block, argument)
- * and NAME_argument, the size of the one argument. Such kernels need memory that the CPU reaches:
- * CUDA_STUB_NEAR=1. A launch takes CUDA_STUB_MULTIPROCESSORS (8) times CUDA_STUB_BLOCKS (1) CTAs.
+/* The part of the stub that runs kernels. A module's image is only checked; its functions come from
+ * the library CUDA_STUB_KERNELS, kernels compiled for the CPU: NAME(grid, block, argument) and
+ * NAME_argument, the size of the one argument. Such kernels need memory that the CPU reaches:
+ * CUDA_STUB_NEAR=1. A launch takes CUDA_STUB_MULTIPROCESSORS (8) times CUDA_STUB_BLOCKS (1)
+ * CTAs.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -48,7 +49,7 @@ cu_result cuModuleUnload(struct CUmod_st *m)
 {
     BEGIN(EVEN_LOST);
     stub_others--;
-    free(m); /* the library stays: a thread may still be on its way out of it */
+    free(m); /* the library stays loaded: a thread may still be returning from it */
     return stub_end(HL_CUDA_SUCCESS);
 }
 
@@ -64,7 +65,7 @@ cu_result cuModuleGetFunction(struct CUfunc_st **out, struct CUmod_st *m, const 
     struct CUfunc_st *f = functions;
     while (f->argument != 0 && memcmp(&f->run, &run, sizeof(run)) != 0)
         f++;
-    if (f->argument == 0) { /* else somebody may be running it */
+    if (f->argument == 0) { /* otherwise another thread may be running it */
         memcpy(&f->run, &run, sizeof(run));
         f->argument = *argument;
     }
@@ -148,7 +149,7 @@ cu_result cuMemHostGetDevicePointer_v2(cu_ptr *out, void *p, unsigned int flags)
     return stub_end(HL_CUDA_SUCCESS);
 }
 
-/* ---- memory of other processes: where its memfd is; not of this one, as on a real device ---- */
+/* ---- memory of other processes: at its memfd; not this process's own, as on a real device ---- */
 
 struct ipc {
     int pid, fd;

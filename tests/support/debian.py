@@ -1,4 +1,4 @@
-"""Debian's packages as this machine's apt gets them, without installing any; used to make what tests run in."""
+"""Debian's packages as this machine's apt gets them, without installing any; used to build what tests run in."""
 import contextlib
 import fcntl
 import hashlib
@@ -10,11 +10,11 @@ import tempfile
 
 
 class Missing(Exception):
-    """The sentence for the user."""
+    """The error message for the user."""
 
 
 def cache_folder():
-    """Where what takes long to make is kept between checkouts."""
+    """Where results that take long to build are kept between checkouts."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(base) / "helios"
 
@@ -48,7 +48,7 @@ def mirror():
 
 
 def apt_environment():
-    """debootstrap fetches by wget: it goes through the proxy that apt uses."""
+    """debootstrap downloads with wget: it uses the proxy that apt uses."""
     env = dict(os.environ)
     proxy = output("sh", "-c", "eval $(apt-config shell P Acquire::http::Proxy); echo \"${P:-}\"").strip()
     if proxy:
@@ -57,8 +57,8 @@ def apt_environment():
 
 
 def versions(packages):
-    """package=candidate, one line each. apt reads all its lists for it, a second of a processor: what it said is kept for as
-    long as they stay as they are."""
+    """package=candidate, one line each. apt reads all its lists for this, a second of CPU time: the result is cached
+    while the lists stay the same."""
     lists = str([os.stat(p).st_mtime_ns for p in ("/var/lib/apt/lists", "/var/lib/dpkg/status") if os.path.exists(p)])
     answer = cache_folder() / f"candidates-{hashlib.sha256(str(packages).encode()).hexdigest()[:16]}"
     try:
@@ -90,7 +90,7 @@ def _candidates(packages):
 
 @contextlib.contextmanager
 def alone(cache):
-    """One at a time per cache."""
+    """One process at a time per cache."""
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -98,7 +98,7 @@ def alone(cache):
 
 
 def is_making(cache):
-    """Whether a process makes something in this cache now."""
+    """Whether a process is building something in this cache."""
     try:
         with open(cache / "lock", "r", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -116,10 +116,10 @@ def remove(folder):
 
 
 def kept(final, make, replaces=None):
-    """The folder `final`, made when it is not there by make(work, log), which returns the folder in `work` to be it.
+    """The folder `final`. If it is missing, make(work, log) builds it and returns the folder in `work` that becomes it.
 
-    One is made at a time in a cache. What a failure left stays with its log until the next try. Siblings that match the
-    glob `replaces` are older ones of its kind and go."""
+    One is built at a time in a cache. What a failed build left stays with its log until the next try. Siblings that
+    match the glob `replaces` are older builds and are removed."""
     cache, prefix = final.parent, f"making-{final.name.partition('-')[0]}-"
     with alone(cache):
         for left in cache.glob(f"{prefix}*"):
@@ -142,9 +142,9 @@ def kept(final, make, replaces=None):
 
 
 class Fetcher:
-    """apt with lists of its own, sources included: the machine's configuration stays as it is, and no right is needed.
+    """apt with lists of its own, sources included: the machine's configuration is not changed, and root is not needed.
 
-    Of another architecture it knows no package as installed."""
+    With another architecture it takes no package for installed."""
 
     def __init__(self, work, log, architecture=None):
         self.work, self.log = work, log
@@ -173,7 +173,7 @@ class Fetcher:
         logged(self.log, "dpkg", "-x", next(debs.glob("*.deb")), into)
 
     def unpack_all(self, packages, into):
-        """With all they depend on."""
+        """With all dependencies."""
         self._get("install", "--yes", "--no-install-recommends", "--download-only", *packages)
         for deb in sorted((self.work / "apt/cache/archives").glob("*.deb")):
             logged(self.log, "dpkg", "-x", deb, into)

@@ -1,4 +1,4 @@
-"""Tiny Hugging Face checkpoints of every dense family, by tables of their tensors. Standard library only."""
+"""Tiny Hugging Face checkpoints of every dense family, from tables of their tensors. Standard library only."""
 import json
 import random
 
@@ -57,7 +57,8 @@ def plain_model(family):
 
 
 def model(family):
-    """(config.json, {name: shape}). `family` may say more: "llama/tied", "qwen2/untied", "mistral/1" (query groups)."""
+    """(config.json, {name: shape}). `family` can have a suffix: "llama/tied", "qwen2/untied", "mistral/1" (query
+    groups)."""
     family, _, more = family.partition("/")
     config, shapes = plain_model(family)
     if more.isdecimal():
@@ -76,7 +77,7 @@ VARIANTS = ["llama/tied", "mistral/1", "llama/4", "qwen2/untied"]
 
 
 def checkpoint(home, family):
-    """The directory, made where it is not there yet, and the bytes of each tensor."""
+    """The directory, created if missing, and the bytes of each tensor."""
     config, shapes = model(family)
     rng, tensors = random.Random(family), {}
     for name, shape in shapes.items():

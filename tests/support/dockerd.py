@@ -1,6 +1,6 @@
-"""A Docker engine of a test's own, on a private socket, and an image made without a registry.
+"""A Docker engine for tests, on a private socket, and an image made without a registry.
 
-Where the machine's engine answers it is used instead: a second one would take its bridge away."""
+If the machine's own engine answers, it is used instead: a second engine would take its bridge away."""
 import atexit
 import io
 import os
@@ -26,7 +26,7 @@ def missing():
 
 
 def image(directories, links, files, word=""):
-    """A root file system as a tar, for `import`; /etc/which says `word`."""
+    """A root file system as a tar, for `import`; /etc/which contains `word`."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as out:
         for directory in directories:
@@ -90,7 +90,7 @@ class Docker:
             self.stop()
 
     def stop(self, number=signal.SIGTERM):
-        """It and its containerd; with live-restore the containers run on."""
+        """Stops the engine and its containerd; with live-restore the containers go on."""
         if self.process is None:
             return
         self.process.send_signal(number)
@@ -99,7 +99,7 @@ class Docker:
         if pid.exists():
             gone = int(pid.read_text())
             wait_for("containerd to end", lambda: not alive(gone))
-            pid.unlink()  # a process that nobody has reaped would be taken for a running one
+            pid.unlink()  # an unreaped process would be taken for a running one
         (self.dir / "pid").unlink(missing_ok=True)
         self.process = None
 
@@ -116,11 +116,12 @@ class Docker:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def add(self, name, word=""):
-        """An image of busybox alone; /etc/which says `word`."""
+        """An image of busybox alone; /etc/which contains `word`."""
         return self.put(name, busybox_image(word))
 
     def add_empty(self, name):
-        """One without files, for the host's own: with /usr and /etc/ld.so.cache mounted its programs run."""
+        """An image without files, for the host's own: with /usr and /etc/ld.so.cache mounted, the host's programs
+        run."""
         return self.put(name, image(("etc", "tmp", "proc", "sys", "dev", "run", "usr", "sbin"),  # the engine's init goes to sbin
                                     {link: f"usr/{link}" for link in ("bin", "lib", "lib64")}, {}))
 
@@ -132,7 +133,8 @@ class Docker:
 
 
 class Registry:
-    """Debian's docker-registry on 127.0.0.1, which engines trust without TLS; `why`: it can't run here."""
+    """Debian's docker-registry on 127.0.0.1, which engines trust without TLS; `why`: the reason why it can't run
+    here."""
 
     def __init__(self, docker):
         self.docker = docker
@@ -149,7 +151,7 @@ class Registry:
                                             stderr=log)
 
     def push(self, tag, word):
-        """A new image under the tag, which this engine does not keep; its digest."""
+        """Pushes a new image under the tag and removes it from this engine; returns its digest."""
         name = f"{self.name}/{tag}"
         self.docker.add(name, word)
         wait_for("the registry to take it", lambda: "digest:" in self.docker.run("push", name, check=False))

@@ -1,5 +1,4 @@
-/* A libhelios of one shard in memory, which writes down every call: for tests of the Python
- * binding. */
+/* A libhelios with one shard in memory that records every call: for tests of the Python binding. */
 #include <helios/helios.h>
 
 #include <stdio.h>
@@ -16,7 +15,7 @@ static _Alignas(64) unsigned char bytes[128];
 
 #define CALL(...) snprintf(calls + strlen(calls), sizeof(calls) - strlen(calls), __VA_ARGS__)
 
-/* What happened so far, one call per line; forgotten when read. */
+/* The calls so far, one per line; reading clears them. */
 HELIOS_API const char *fake_calls(void);
 HELIOS_API void fake_set_bytes(const void *data, size_t size);
 

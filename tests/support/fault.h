@@ -2,9 +2,9 @@
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  none; a name that is no path or fault of the matrix is an error of the matrix.
+ * Errors:  none; the matrix reports a name that is not a path or fault of it.
  * Units:   nanoseconds, printed as milliseconds.
- * Limits:  to be called after the last assertion that the claim rests on.
+ * Limits:  call it after the last assertion that the claim depends on.
  */
 #ifndef HL_TESTS_FAULT_H
 #define HL_TESTS_FAULT_H
@@ -13,14 +13,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Flushed: tests fork, and a child must not say it again. */
+/* Flushed: tests fork, and a child must not print it again. */
 static inline void fault_shown(const char *path, const char *fault, const char *result)
 {
     printf("FAULT path=%s fault=%s result=%s\n", path, fault, result);
     fflush(stdout);
 }
 
-/* The same for what is noticed; the time goes to the log and is for people to read. */
+/* The same for how fast a fault is noticed; the time goes to the log, for people to read. */
 __attribute__((unused)) static void fault_noticed(const char *path, const char *fault,
                                                   const char *result, uint64_t ns)
 {

@@ -1,7 +1,7 @@
 """A stand-in for libhelios: the methods of helios._abi.Client over a directory of shard files.
 
 Lets the Python package and the training run without daemons. A version is a directory; it is served
-once as many ranks have committed as it was begun for.
+once all the ranks it was begun for have committed.
 """
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FileClient:
 
     def request_shards(self, model: str, version: int, pp: int, tp: int,
                        split: _abi.Split | None = None) -> _abi.ShardList:
-        """Files are of one split, whatever was asked for."""
+        """Files have one split, whatever was requested."""
         visible = self._visible(model)
         if not visible or version not in (-1, *visible):
             raise errors.NotFound(f"{model}@{version} is not here")
@@ -59,8 +59,8 @@ class FileClient:
 
     def version_open(self, model: str, job: str, attempt: int, step: int, rank: int, world: int,
                      layout: int = 0, split: _abi.Split | None = None) -> int:
-        """One file per number, made exclusively, says for which gang and step the number is, and one
-        per rank, that the rank has begun it."""
+        """One file per number, created exclusively, records the number's gang and step; one per rank
+        records that the rank has begun it."""
         key = json.dumps([job, attempt, step, world])
         number = 2  # 1 is the imported version
         while True:

@@ -42,7 +42,7 @@ def _child(environment: dict[str, str], out: int, run) -> None:
 
 
 class Gang:
-    """Forked ranks; `run` is called in each of them with its environment set."""
+    """Forked ranks; each calls `run` with its own environment."""
 
     def __init__(self, run, pp: int = 1, tp: int = 1, dp: int = 1, order: str = "tp-dp-pp",
                  model: str = "m", job: str = "job", attempt: int = 1) -> None:
@@ -67,11 +67,11 @@ class Gang:
 
     def output(self, rank: int) -> str:
         fd = self.files[rank].fileno()
-        # pread: the position is shared with the rank that writes.
+        # pread: the file position is shared with the rank that writes.
         return os.pread(fd, os.fstat(fd).st_size, 0).decode()
 
     def close(self) -> None:
-        """Kill what still runs and drop the output."""
+        """Kill the ranks that still run and drop their output."""
         for rank in list(self.pids):
             self.kill(rank, signal.SIGKILL)
         self.wait(10)
@@ -82,7 +82,8 @@ class Gang:
         os.kill(self.pids[rank], number)
 
     def wait(self, timeout_s: float = 60) -> dict[int, int]:
-        """Exit code per rank; a rank that is not done by then is killed and reported as -9."""
+        """Exit code per rank; a rank that is not done by the deadline is killed and reported as
+        -9."""
         codes, deadline = {}, time.monotonic() + timeout_s
         watch = {os.pidfd_open(pid): rank for rank, pid in self.pids.items()}
         while watch:

@@ -16,7 +16,7 @@ from support.cluster import BUILD, HELIOS, ROOT, Cluster, wait_for
 LABELS = {"app.kubernetes.io/managed-by": "helios"}
 SELECTOR = "app.kubernetes.io/managed-by=helios"
 
-# Two pods of two ranks. Every rank waits for its rank table and reads what it has to load; `then` is what it does after.
+# Two pods of two ranks. Every rank waits for its rank table and reads its shards; `then` is what it does afterwards.
 JOB = """
 jobName: gpt
 model: {name: tiny}
@@ -41,11 +41,11 @@ mv %(dir)s/.$RANK.$HELIOS_ATTEMPT %(dir)s/shards.$RANK.$HELIOS_ATTEMPT
 echo loaded
 %(then)s
 """
-# Without a process for each look: `end` is a pipe that nobody writes to, and later a file.
+# Waits without starting a process for each check: `end` is a pipe without a writer, and later a file.
 HOLD = ": <%(dir)s/end; echo bye"
 
 
-# Of the job file's section `kubernetes`: what each pod has beside what Helios gives it.
+# The section `kubernetes` of the job file: what each pod has besides what Helios gives it.
 TEMPLATE = """
 kubernetes:
   queue: research
@@ -76,7 +76,7 @@ kubernetes:
         resources: {limits: {rdma/hca: "1"}}
         securityContext: {capabilities: {add: [IPC_LOCK]}}
 """
-# 126 pods of eight ranks, one of which waits for the table of all.
+# 126 pods of eight ranks; one rank waits for the table of all.
 WIDE = """
 jobName: wide
 parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 8, data_parallel_size: 63}
@@ -110,7 +110,7 @@ class World:
         return self.cluster
 
     def take_down(self):
-        """With what one wants to know of a failure."""
+        """Adds what helps to understand a failure."""
         result = self._outcome.result  # pylint: disable=protected-access
         if any(test is self for test, _ in result.failures + result.errors):
             for log in sorted(self.cluster.state.glob("log/controllerd*")):
@@ -132,7 +132,7 @@ class World:
     def end_ranks(self):
         end, file = self.cluster.dir / "end", self.cluster.dir / "end.file"
         file.touch()
-        waited_for = os.open(end, os.O_RDWR)  # those that wait go on
+        waited_for = os.open(end, os.O_RDWR)  # waiting ranks go on
         file.rename(end)
         os.close(waited_for)
 
@@ -220,7 +220,7 @@ class Gangs(World):
         ended = c.wait_job(job, "failed")
         self.assertIn("rank 2 was killed by signal 9", ended["reason"])
         self.wait_gone()
-        self.assertIn("loaded", c.log(job, 2))  # of pods that are gone
+        self.assertIn("loaded", c.log(job, 2))  # from pods that no longer exist
         first, second = (c.run("logs", job, "--rank", 3, "--attempt", attempt).stdout for attempt in (1, 2))
         self.assertEqual(first.splitlines()[-1], "what went wrong")
         with followed:
@@ -251,7 +251,7 @@ class Gangs(World):
         self.end_ranks()
         c.wait_job(job, "succeeded")
         lines = [f"line {i}" for i in range(50)] + ["late"]
-        for rank in range(4):  # each its own lines, though a pod has one log
+        for rank in range(4):  # each rank's own lines, though a pod has one log
             said = c.log(job, rank).splitlines()
             self.assertTrue(said[0].startswith(f"rank {rank} of 4 attempt 2 on {self.volcano.node}: "), said)
             self.assertEqual(said[said.index("loaded") + 1:], [*lines, "bye"])
@@ -376,7 +376,7 @@ class Gangs(World):
                 self.assertEqual([m["mountPath"] for m in rank["volumeMounts"]][-4:], ["/models", "/datasets", "/tokens", "/scratch"])
 
     def test_a_gang_by_a_pod_group_of_kubernetes(self):
-        """All or nothing without Volcano; a pod that is lost is made again by nobody, and what has succeeded goes by itself."""
+        """All or nothing without Volcano: a lost pod is not recreated, and succeeded pods end by themselves."""
         self.allow_pod_groups()
         c = self.start_cluster(env={"HELIOS_KUBE_PODGROUPS": "v1alpha3", "HELIOS_KUBE_KEEP": "1s",
                                     "HELIOS_GC_INTERVAL": "200ms"})
@@ -397,7 +397,7 @@ class Gangs(World):
         self.api.delete("pods", self.namespace, f"{name}-c1-0")  # before it has begun
         wait_for("another attempt", lambda: c.job(job)["attempt"] == 2)
         lost = next(e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost")
-        self.assertRegex(lost, "the PodGroup is without one of its pods|the pod is being deleted")  # as the watch has shown it
+        self.assertRegex(lost, "the PodGroup is without one of its pods|the pod is being deleted")  # as reported by the watch
         self.volcano.slots = 2
         self.loaded(2)
         c.wait_job(job, "running")
@@ -482,7 +482,7 @@ class Gangs(World):
             jobs.append(c.submit(self.text()))
             c.wait_job(jobs[-1], "succeeded")
             wait_for("its logs are kept", lambda: logs(jobs[-1]) == 4)
-        self.assertEqual(logs(jobs[0]), 4)  # its objects are there yet
+        self.assertEqual(logs(jobs[0]), 4)  # its objects still exist
         self.api.delete("vcjobs", self.namespace, f"helios-{jobs[0]}-a1")
         wait_for("the logs of the first job go", lambda: logs(jobs[0]) == 0)
         self.assertEqual([j["id"] for j in c.json("list")["items"]], jobs[1:])
@@ -602,7 +602,7 @@ class Gangs(World):
         plan = c.json("plan", ROOT / "examples" / "spec-job.yaml")  # the specification's own file
         self.assertEqual((plan["feasible"], plan["worldSize"], len(plan["containers"])), (True, 1024, 1024))
         self.assertRegex(" ".join(plan["arithmetic"]), "16 .*64 ranks")
-        self.assertIn("'gpt3'", " ".join(plan["warnings"]))  # which the image must bring
+        self.assertIn("'gpt3'", " ".join(plan["warnings"]))  # which has to come from the image
         plan = c.json("plan", self.write(c, self.text()))
         self.assertEqual([len(p["ranks"]) for p in plan["containers"]], [2, 2])
         self.assertEqual(self.objects("vcjobs"), {})
@@ -616,17 +616,17 @@ class Gangs(World):
 
 class Engines(World):
     def test_what_starts_gangs_is_found_out(self):
-        """Neither engine; PodGroups; and PodGroups still, though Volcano is there, too."""
+        """First without an engine; then with PodGroups; PodGroups are still used when Volcano is there, too."""
         self.allow_pod_groups()
         self.serve()
         c = Cluster(nodes=1, slots=1)
         self.addCleanup(shutil.rmtree, c.dir, True)
         self.addCleanup(c.run, "down", "--purge")
         told = c.run("up", "--executor", "kubernetes", "--nodes", 0, "--l3-size", "1MiB", "--kubeconfig", self.kubeconfig,
-                     "--kube-namespace", self.namespace, "--timeout", "3s")  # it says how far it is, too
+                     "--kube-namespace", self.namespace, "--timeout", "3s")  # it also reports its progress
         self.assertNotEqual(told.returncode, 0)
         self.assertRegex(told.stderr, "serves neither Volcano .* nor PodGroups of scheduling.k8s.io: install Volcano")
-        self.assertFalse(c.state.exists())  # nor any daemon, which would hold it
+        self.assertFalse(c.state.exists())  # nor a daemon, which would keep it
 
         self.serve("gangs")
         c = self.start_cluster()
@@ -651,7 +651,7 @@ class WideGangs(World):
     def test_a_gang_of_a_thousand_ranks(self):
         c = self.start_cluster()
         job = c.submit(WIDE.replace("DIR", str(c.dir)))
-        # by the list, which does not say a thousand ranks each time
+        # from the list, which does not print a thousand ranks each time
         wait_for("the job to end", lambda: c.json("list")["items"][0]["state"] in ("succeeded", "failed"), 400)
         c.wait_job(job, "succeeded")
         described = c.job(job)
@@ -674,7 +674,7 @@ class WideGangs(World):
         self.assertEqual(c.log(job, 998).split()[:2], ["2", "998"])
         doc = self.objects("vcjobs")[f"helios-{job}-a2"]
         self.assertEqual(([t["replicas"] for t in doc["spec"]["tasks"]], doc["spec"]["minAvailable"]), ([63, 63], 126))
-        self.assertEqual({p.split("-c")[0] for p in self.objects("pods")}, {f"helios-{job}-a2"})  # none of the first attempt
+        self.assertEqual({p.split("-c")[0] for p in self.objects("pods")}, {f"helios-{job}-a2"})  # none from the first attempt
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a2")
         self.wait_gone(120)
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])

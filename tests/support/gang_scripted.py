@@ -1,4 +1,5 @@
-"""What the scenarios of gang_scenarios.py need, around an API server that a test can break: a mixin."""
+"""A mixin that gives the scenarios of gang_scenarios.py a scripted API server, which a test can
+break."""
 from __future__ import annotations
 
 import contextlib
@@ -25,10 +26,10 @@ class Scripted:
         self.addCleanup(self.volcano.__exit__)
 
     def allow_pod_groups(self):
-        """Who has any token may do anything here."""
+        """Any token allows everything here."""
 
     def serve(self, *engines):
-        """Of "vcjobs" and "gangs" these only."""
+        """Serve only these of "vcjobs" and "gangs"."""
         self.server.absent = {"vcjobs", "gangs"} - set(engines)
         self.server.cut_watches()
 

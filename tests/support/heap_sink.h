@@ -1,8 +1,8 @@
-/* support/heap_sink.h - a sink on the heap that counts, checks CRCs and fails on order.
+/* support/heap_sink.h - a sink on the heap that counts, checks CRCs and fails on request.
  *
  * Owns:    the heap owns the bytes of sealed shards (heap_free).
  * Threads: any, between heap_sink() and heap_free().
- * Errors:  as asked for; HL_EIO for a CRC that is not that of the bytes.
+ * Errors:  as requested; HL_EIO for a CRC that does not match the bytes.
  * Units:   bytes.
  * Limits:  SHARDS_MAX shards.
  */
@@ -30,11 +30,11 @@ struct heap {
     pthread_mutex_t mutex;
     int fail_alloc; /* the n-th alloc from now fails; 0 = never */
     int fail_seal;
-    int live; /* allocated, neither sealed nor aborted */
+    int live; /* allocated and neither sealed nor aborted */
     struct kept kept[SHARDS_MAX];
     int sealed; /* entries of kept */
     int discarded;
-    const char *truncate; /* cut this file at the first alloc */
+    const char *truncate; /* truncate this file at the first alloc */
     atomic_bool *cancel;  /* set at the first seal */
 };
 
@@ -69,7 +69,7 @@ static inline void heap_abort(void *arg, struct hl_import_slot *slot)
     free(slot->handle);
 }
 
-/* 1 when the CRCs are those of the bytes. */
+/* Returns 1 if the CRCs match the bytes. */
 static inline int crcs_are_right(const struct kept *k, uint32_t crc32, const uint32_t *chunks,
                                  size_t n)
 {

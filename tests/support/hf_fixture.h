@@ -28,9 +28,9 @@ struct hf_fixture {
     int tied;
     enum hl_dtype dtype;
     int files;        /* 0 or 1 = model.safetensors, more = sharded with an index */
-    int bare;         /* names without "transformer." or "model." */
-    int buffers;      /* masks and rotary frequencies, which are to be dropped */
-    int head_anyway;  /* lm_head although tied: 1 = equal, 2 = different */
+    int bare;         /* names without the prefix "transformer." or "model." */
+    int buffers;      /* masks and rotary frequencies, which must be dropped */
+    int head_anyway;  /* lm_head in spite of tying: 1 = equal, 2 = different */
     const char *skip; /* leave this tensor out */
 };
 
@@ -50,7 +50,7 @@ static inline void hf_require(int ok, const char *what)
     }
 }
 
-/* Contents that depend on the name and the position only. */
+/* Contents that depend only on the name and the position. */
 static inline void hf_fill(const char *name, uint8_t *data, uint64_t size)
 {
     uint64_t x = 0x9E3779B97F4A7C15ull;
@@ -217,7 +217,7 @@ static inline FILE *hf_create(const char *dir, const char *name)
     return file;
 }
 
-/* Tensors i with i % step == first, as one safetensors file. */
+/* Writes tensors i with i % step == first as one safetensors file. */
 static inline void hf_save_file(const struct hf_model *m, const char *dir, const char *name,
                                 size_t first, size_t step)
 {
@@ -264,7 +264,7 @@ static inline void hf_model_save(const struct hf_model *m, const char *dir)
     }
 }
 
-/* Build, save and free: mkdir `dir` if it is not there. */
+/* Builds, saves and frees; creates `dir` if it is missing. */
 static inline void hf_checkpoint(const struct hf_fixture *f, const char *dir)
 {
     struct hf_model *m = hf_model_make(f);

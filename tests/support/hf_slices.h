@@ -1,8 +1,8 @@
-/* support/hf_slices.h - slices of a fixture model in memory, and putting them together again.
+/* support/hf_slices.h - slices of a fixture model in memory, and their re-assembly.
  *
- * The plan's operations are executed element by element; the re-assembly knows Megatron's rules,
- * not the plan: it looks tensors up by name and asks of every Hugging Face element where it must
- * have gone.
+ * The plan's operations are executed element by element. The re-assembly knows Megatron's rules,
+ * not the plan: it looks tensors up by name and computes for every Hugging Face element where it
+ * must be.
  *
  * Owns: hf_slices owns its bytes.  Threads: one at a time.  Errors: status of the planner.
  * Units: bytes.  Limits: those of hf_fixture.h.
@@ -18,7 +18,7 @@ struct hf_slice {
     char name[160];
     int pp, tp;
     char part[HL_PARTITION_PART_MAX];
-    int seen; /* by the re-assembly */
+    int seen; /* set by the re-assembly */
     uint8_t *data;
 };
 
@@ -76,7 +76,7 @@ static inline hl_status hf_plan(const struct hf_model *m, const struct hl_partit
     return st;
 }
 
-/* Takes the plan. */
+/* Takes ownership of the plan. */
 static inline void hf_slice_by(const struct hf_model *m, const struct hl_partition_options *o,
                                struct hl_partition_plan plan, struct hf_slices *s)
 {
@@ -130,16 +130,16 @@ static inline struct hf_slice *hf_slices_find(const struct hf_slices *s, int pp,
 struct hf_check {
     const struct hf_model *m;
     struct hf_slices *s;
-    int pp; /* stage and prefix of the tensor that is being checked */
+    int pp; /* stage and prefix of the tensor being checked */
     char prefix[64];
     uint64_t elem;
 };
 
-/* How the full Megatron tensor is cut over tp. */
+/* How the full Megatron tensor is split over tp. */
 enum hf_cut { HF_WHOLE, HF_ROWS, HF_COLS, HF_PAIRS };
 
-/* Element [row, col] of the full rows x cols tensor (cols 1 for a vector); NULL when it is not
- * there. */
+/* Element [row, col] of the full rows x cols tensor (cols 1 for a vector); NULL if it is
+ * missing. */
 static inline const uint8_t *hf_element(struct hf_check *c, const char *name, enum hf_cut cut,
                                         uint64_t rows, uint64_t cols, uint64_t row, uint64_t col)
 {
@@ -153,7 +153,7 @@ static inline const uint8_t *hf_element(struct hf_check *c, const char *name, en
         w = cols / T;
         t = col / w;
         col %= w;
-    } else if (cut == HF_PAIRS) { /* [gate; up]: each half is cut, and the cuts are paired */
+    } else if (cut == HF_PAIRS) { /* [gate; up]: each half is split, and the pieces are paired */
         uint64_t half = rows / 2, piece = half / T, up = row / half;
         t = row % half / piece;
         row = up * piece + row % half % piece;
@@ -182,7 +182,7 @@ static inline const uint8_t *hf_source(struct hf_check *c, const char *name, int
     return c->m->data[i] + at * c->elem;
 }
 
-/* Source rows [from, from + rows) stand at rows [to, ...) of the full tensor. */
+/* Source rows [from, from + rows) are at rows [to, ...) of the full tensor. */
 static inline int hf_same(struct hf_check *c, const char *hf, int transposed, uint64_t from,
                           const char *name, enum hf_cut cut, uint64_t full_rows, uint64_t cols,
                           uint64_t to, uint64_t rows)
@@ -221,7 +221,7 @@ static inline int hf_check_vocab(struct hf_check *c, const char *hf, const char 
     return 1;
 }
 
-/* q, k and v of every group, weight or bias. */
+/* Checks q, k and v of every group, weight or bias. */
 static inline int hf_check_qkv(struct hf_check *c, const char *from, int bias)
 {
     const struct hf_fixture *f = c->m->f;
@@ -248,7 +248,7 @@ static inline int hf_check_qkv(struct hf_check *c, const char *from, int bias)
 struct hf_row {
     const char *hf;
     const char *local;
-    const char *te; /* NULL = as local */
+    const char *te; /* NULL = as in the local spec */
     enum hf_cut cut;
     uint64_t rows, cols, to, full;
     int transposed;
@@ -312,7 +312,8 @@ static inline int hf_check_layer(struct hf_check *c, uint64_t l)
            (strcmp(f->arch, "qwen2") != 0 || hf_check_qkv(c, from, 1));
 }
 
-/* Stage, chunk and local number of layer l for even stages, by dealing layers out one by one. */
+/* Stage, chunk and local number of layer l for even stages, computed by dealing out layers one by
+ * one. */
 static inline void hf_place(const struct hf_slices *s, uint64_t layers, uint64_t l, int *pp,
                             int *chunk, uint64_t *local)
 {
@@ -328,8 +329,8 @@ static inline void hf_place(const struct hf_slices *s, uint64_t layers, uint64_t
                 }
 }
 
-/* Every element of the model is where Megatron wants it, and nothing else is in the slices. Even
- * stages only. */
+/* Checks that every element of the model is where Megatron wants it, and that the slices hold
+ * nothing else. Even stages only. */
 static inline int hf_reassemble(const struct hf_model *m, struct hf_slices *s)
 {
     const struct hf_fixture *f = m->f;

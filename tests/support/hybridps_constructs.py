@@ -1,8 +1,8 @@
-"""What users write around a model, each as a function of a world, and what it does there: the rows of
-the table in docs/hybridps.md, which are in hybridps_constructs_uses.py and _optimizers.py.
+"""Constructs that users write around a model, each a function of a world: the rows of the table in docs/hybridps.md.
+The rows are in hybridps_constructs_uses.py and _optimizers.py.
 
-A row trains as plain torch does, to the bit, or is refused by a message. What it returns is compared;
-so is what it returns from a function that it returns, which is called when the client is closed.
+A row trains as plain torch does, bit for bit, or is refused with a message. Its return value is compared. If it returns
+a function, that is called when the client is closed, and its result is compared, too.
 """
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class World:
 
 
 class Student(nn.Module):
-    """A model and its moving average, made in forward as MoCo and BYOL do."""
+    """A model and its moving average, made in forward as in MoCo and BYOL."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Student(nn.Module):
 
 
 def table() -> str:
-    """As docs/hybridps.md has it."""
+    """The table as in docs/hybridps.md."""
     lines = ["| construct | is |", "| --- | --- |"]
     lines += [f"| {text} | {'equal' if outcome == EQUAL else 'refused: ' + chr(34) + '… ' + outcome + ' …' + chr(34)} |"
               for text, outcome, _, _ in ROWS]

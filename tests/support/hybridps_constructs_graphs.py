@@ -66,7 +66,7 @@ def curvature(w):
 
 
 class Steps(nn.Module):
-    """A cell and a layer after it, several times: in backward one begins before the other has ended."""
+    """A cell and a layer after it, several times: in backward the next one begins before the previous has ended."""
 
     def __init__(self) -> None:
         super().__init__()

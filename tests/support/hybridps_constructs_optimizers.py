@@ -67,7 +67,7 @@ def moved_state(w):
 @row("state of another type put there for native Adam", "put one of its type and shape there")
 def other_type(w):
     w.train(1)
-    if w.client is not None:  # plain torch may end in an assertion of its own
+    if w.client is not None:  # plain torch can fail an assertion of its own
         w.optimizer.state[w.params()[0]]["exp_avg"] = w.optimizer.state[w.params()[0]]["exp_avg"].double()
     return w.train(1)
 
@@ -134,7 +134,7 @@ def earlier(w):
 
 
 class Cautious(torch.optim.Optimizer):
-    """Adam without the steps that point against the gradient; its state has names of its own."""
+    """Adam that omits the steps against the gradient; its state has names of its own."""
 
     def __init__(self, params: Any, lr: float = 1e-2) -> None:
         super().__init__(params, {"lr": lr})
@@ -154,7 +154,7 @@ class Cautious(torch.optim.Optimizer):
 
 
 class Mars(torch.optim.Optimizer):
-    """Corrects each gradient by the one before, which it keeps as it is: p.grad itself."""
+    """Corrects each gradient by the previous one, which it keeps as the object p.grad itself."""
 
     @torch.no_grad()
     def step(self) -> None:

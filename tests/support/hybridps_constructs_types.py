@@ -10,7 +10,7 @@ from hybridps_constructs import layers, row
 
 
 class Weight(nn.Parameter):
-    """With its own of what managed parameters do."""
+    """Overrides what managed parameters override."""
 
     reads = 0
 
@@ -38,7 +38,7 @@ class Heavy(Weight):
 
 
 class Tagged(torch.Tensor):
-    """A parameter of this type is none by its class."""
+    """A parameter of this type is not one by its class."""
 
     def new_empty(self, *args, **kwargs):
         return super().new_empty(*args, **kwargs).as_subclass(Tagged)

@@ -68,7 +68,7 @@ def listed(w):
 
 
 class Slotted(nn.Module):
-    """A part gives its result in an object that is not looked into; the other part uses a weight of it."""
+    """One part returns its result in an opaque object; the other part uses a weight of it."""
 
     class Out:
         __slots__ = ("value",)
@@ -191,7 +191,7 @@ def child_reads(w):
 
 
 class Told(torch.utils.data.Dataset):
-    """Closes over a model, and is read in workers."""
+    """Holds a model in a closure that workers read."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -257,7 +257,7 @@ def child_of_a_pass(w):
     loss.backward()
     w.optimizer.step()
     losses += w.train(2, 4)
-    for go, _ in children:  # all at once: the second child has the first one's pipe too
+    for go, _ in children:  # all at once: the second child inherits the first one's pipe, too
         os.close(go)
     for _, told in children:
         with os.fdopen(told) as file:
@@ -277,7 +277,7 @@ def after_close(w):
 
     def later():
         kept[2][0].mul_(2)
-        kept[4][1][:] *= 0.5  # a parameter that plain torch trains on
+        kept[4][1][:] *= 0.5  # a parameter that plain torch then trains on
         return losses + kept + w.train(2, 3)
     return later
 
@@ -495,7 +495,7 @@ def main_grad(w):
 
 
 def hooked() -> nn.Module:
-    """Its gradients go to main_grad by hooks that are older than any client."""
+    """Its gradients go to main_grad through hooks that are older than any client."""
     model = layers()
     model.nodes = []
     for p in model.parameters():
@@ -559,14 +559,14 @@ def load_within(w):
     return w.train(1)
 
 
-# ---- what the device has no room for, and what can't be managed ----
+# ---- what does not fit on the device, and what can't be managed ----
 
 def bytes_of(device: str) -> int:
     return int(device[4:-3]) << {"KiB": 10, "MiB": 20}[device[-3:]]
 
 
 def big(w: World) -> nn.Module:
-    """Layers of which one is larger than the device."""
+    """Layers, one of which is larger than the device."""
     torch.manual_seed(2)
     wide = 1 << (bytes_of(w.device or CAPACITIES[0]) // 4 // WIDTH).bit_length()
     return nn.Sequential(nn.Linear(WIDTH, wide), nn.Tanh(), nn.Linear(wide, WIDTH))

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Random training programs, each run on plain torch and managed, and held against each other to the bit.
+"""Random training programs, each run on plain torch and managed, and compared bit for bit.
 
-A program is a seed: a model, optimizers, a device and a list of operations, which train, and read and
-write parameters, gradients and optimizer state where a user might. Both runs give a list of what they
-saw. They are equal; or the managed one ends in a HybridPSError that REFUSALS knows; or both end in an
-exception. Nothing may end by a signal, so programs run in children.
+A program is made from a seed: a model, optimizers, a device and a list of operations, which train, and read and write
+parameters, gradients and optimizer state where a user might. Both runs return a list of what they saw. The lists are
+equal; or the managed run ends in a HybridPSError that REFUSALS lists; or both end in an exception. A signal is always a
+failure, so programs run in children.
 
     tests/support/hybridps_fuzz.py 100000            programs 0 to 99999
     tests/support/hybridps_fuzz.py --replay 4711     one, with what it does
@@ -12,8 +12,8 @@ exception. Nothing may end by a signal, so programs run in children.
     --length 4                                       models and programs four times as long
     --cuda cuda:0                                    on a GPU; see CUDA_TABLE for what is left out
 
-On a GPU the plain one has its parameters where a managed one has them: on the device in a pass, on the
-host outside; and it steps where that one does.
+On a GPU the plain run keeps its parameters where a managed run has them: on the device in a pass, on the host outside;
+and it steps in the same place.
 """
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ import hybridps
 
 WIDTH = 8
 CUDA = ""  # the device
-LENGTH = 1  # of models and programs; a seed's program is another one with another length
+LENGTH = 1  # of models and programs; with another length a seed gives another program
 LOST = 75  # the status of a child whose device is lost
-REFUSALS = (  # what may be said instead of a result
+REFUSALS = (  # messages that are allowed instead of a result
     "needs .* of device memory at once", "written in place between forward and",
     "memory of .*two parameters in the same memory", "this step needs all state on the host at once",
     "is requested between a backward with create_graph", "has no exp_avg.*, but a step",
@@ -60,7 +60,7 @@ class Wrong(Exception):
 
 
 class Lost(Wrong):
-    """The device's context is lost: no program runs in this process any more."""
+    """The device's context is lost: this process can run no more programs."""
 
 
 # ---- models ----
@@ -80,7 +80,7 @@ class Checkpointed(Residual):
 
 
 class Borrower(nn.Module):
-    """Uses weights without calling the module that they belong to: by name, from a list, returned."""
+    """Uses weights without calling the module that owns them: by name, from a list, returned."""
 
     def __init__(self, kind):
         super().__init__()
@@ -140,7 +140,7 @@ def make_optimizer(rng, params):
 
 
 def make_way(rng):
-    # One chunk a page: seven pages hold hardly more than a block and its gradients.
+    # One chunk a page: seven pages hold barely more than a block and its gradients.
     way = {"device": f"emu:{rng.choice((28, 40, 56, 96, 512))}KiB",
            "mode": rng.choice(("copy", "move")),
            "policy": rng.choice(("opt", "lru", "fifo", "random")), "prefetch": rng.choice((0, -1)),
@@ -151,7 +151,7 @@ def make_way(rng):
 
 
 def on_cuda(way, optimizers):
-    """The same in the GPU's unit of memory, which is 512 pages; its bits are those of foreach=False."""
+    """The same in the GPU's unit of memory, which is 512 pages; bits as with foreach=False."""
     size = int(way["device"][4:-3]) * 512
     host = way.pop("optimizer_device", "") == "host"
     adams = all(type(o) in (torch.optim.Adam, torch.optim.AdamW) and not o.defaults["amsgrad"] for o in optimizers)
@@ -177,7 +177,7 @@ class Run:
         if CUDA:
             self.way = on_cuda(self.way, self.optimizers)
         self.steps_there = self.way.get("optimizer_device") == "device"
-        self.passes = 0  # that are running, on CUDA in a plain run
+        self.passes = 0  # running passes, in a plain run on CUDA
         self.seen: list[Any] = []
         self.kept: list[Any] = []
         self.hooks: list[Any] = []
@@ -193,12 +193,12 @@ class Run:
         params = list(self.model.parameters())
         found = params[n % len(params)]
         if CUDA:
-            assert found.data is not None  # who reads it is told: in a pass it is kept there
+            assert found.data is not None  # HybridPS notices the read: in a pass the parameter is kept there
         return found
 
     @contextlib.contextmanager
     def there(self):
-        """A pass; of plain torch on CUDA: parameters and gradients are on the device meanwhile."""
+        """A pass; with plain torch on CUDA, parameters and gradients are on the device meanwhile."""
         self.passes += 1
         if self.passes == 1:
             self.move(CUDA)
@@ -245,12 +245,12 @@ class Run:
             self.loss(data, extra).backward()
 
     def op_fork(self, n):
-        """A child, as a DataLoader's worker, that reads what it may."""
+        """A child, like a DataLoader's worker, that reads what it can."""
         def look():
             return bits([self.param(n), [p.grad for p in self.model.parameters()],
                          self.model.state_dict(), self.kept[n % len(self.kept)] if self.kept else None])
         if not self.managed:
-            self.seen.append(look())  # a fork would show the same
+            self.seen.append(look())  # a fork would see the same
             return
         read, write = os.pipe()
         child = os.fork()
@@ -278,7 +278,7 @@ class Run:
         self.see(loss)
 
     def op_graph(self, data, how, inner):
-        """A backward that makes a graph, other operations, and a backward through it."""
+        """A backward that builds a graph, other operations, and a backward through it."""
         trained = [p for p in self.model.parameters() if p.requires_grad]
         with self.there():
             loss = self.loss(data, 0)
@@ -348,7 +348,7 @@ class Run:
                 p.grad = None
 
     def loss(self, data, extra):
-        extra = 0 if CUDA else extra  # a sum of the host's is not the device's to the bit
+        extra = 0 if CUDA else extra  # a sum on the host differs in bits from one on the device
         before = sum(p.square().sum() for p in self.model.parameters()) if extra == 1 else 0
         out = self.model(self.batch(data))
         after = sum(p.abs().sum() for p in self.model.parameters()) if extra == 2 else 0
@@ -377,7 +377,7 @@ class Run:
                 p.detach().add_(0.01)
 
     def op_write_data(self, n, how):
-        """In a pass too, where torch notices no such write."""
+        """Also in a pass, where torch does not notice such a write."""
         self.op_write(n, 1 + how)
 
     def op_keep(self, n, how):
@@ -405,7 +405,7 @@ class Run:
                 value *= value.dtype.type(0.9)
 
     def op_swap(self, n, data):
-        """Other values for an evaluation, and the old ones back, as averaged weights do."""
+        """Replaces values for an evaluation and restores them, as averaged weights do."""
         p = self.param(n)
         backup = p.data
         p.data = torch.full_like(backup, 0.2)
@@ -428,7 +428,7 @@ class Run:
     def op_grad(self, n, how):
         p = self.param(n)
         if self.steps_there and not p.requires_grad and torch.cuda.is_initialized():
-            return  # torch steps it on the host, which rounds otherwise than the device
+            return  # torch steps it on the host, which rounds differently from the device
         if how == 0:
             self.see(p.grad)
         elif how == 1:
@@ -446,7 +446,7 @@ class Run:
             p.grad.data = p.grad.data * 0.5
 
     def op_hook(self, n):
-        """main_grad, as Megatron and apex keep it: the gradient is taken when it is complete."""
+        """main_grad as Megatron and apex keep it: the gradient is taken when it is complete."""
         p = self.param(n)
         if not p.requires_grad:
             return
@@ -510,7 +510,7 @@ class Run:
         self.optimizers[0].add_param_group({"params": list(head.parameters())})
 
 
-# Name, weight, and the range of each argument; "ops" are operations that may stand in a pass.
+# Name, weight, and the range of each argument; "ops" are operations that may be nested in a pass.
 TABLE = {
     "step": (14, 6, 5, 3, 2), "accumulate": (3, 6, 3), "between": (4, 6, "ops"), "graph": (2, 6, 2, "ops"), "evaluate": (3, 6),
     "write_data": (1, 30, 2), "clip": (1, 1), "fork": (1, 30), "just_step": (1, 2), "zero": (2, 4), "fail": (1, 6), "fail_backward": (1, 6),
@@ -518,8 +518,8 @@ TABLE = {
     "forget": (1, 9), "write_kept": (2, 9), "swap": (1, 30, 6), "freeze": (1, 30, 2), "load": (1, 3),
     "copy": (1, 6), "grad": (5, 30, 7), "hook": (1, 30), "state": (4, 30, 9, 2), "state_back": (1, 1),
     "rate": (1, 2), "head": (1, 5)}
-# On CUDA views end with their content, parameters outside of a pass are the host's, no child has the
-# device, and what is not managed lies elsewhere than what is.
+# On CUDA views end with their content, parameters outside of a pass are on the host, children cannot use the device,
+# and unmanaged tensors are elsewhere than managed ones.
 CUDA_TABLE = tuple(name for name in TABLE if name not in (
     "graph", "fork", "keep", "see_kept", "forget", "write_kept", "swap", "hook", "state_back", "head", "write_data"))
 IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget", "fork", "write_data", "write_kept")
@@ -552,7 +552,7 @@ def floats_of(value):
 def bits(value):
     if isinstance(value, torch.Tensor):
         flat = (value.detach().to_dense() if value.is_sparse else value.detach()).cpu()
-        if flat.dtype == torch.bfloat16:  # which NumPy has not
+        if flat.dtype == torch.bfloat16:  # NumPy has no such type
             flat = flat.view(torch.int16)
         return str(value.dtype), tuple(value.shape), flat.contiguous().numpy().tobytes()
     if isinstance(value, dict):
@@ -563,7 +563,7 @@ def bits(value):
 
 
 def execute(seed, program, managed):
-    """What it saw; then what it ended in."""
+    """What the program saw, then how it ended."""
     run = Run(seed)
     run.managed = managed
     client, end = None, "end"
@@ -576,7 +576,7 @@ def execute(seed, program, managed):
             run.do(op)
     except hybridps.HybridPSError as error:
         end = f"HybridPSError: {error}"
-    except Exception as error:  # plain torch must end in one too
+    except Exception as error:  # plain torch must fail, too
         known = managed and re.match("HybridPSError: ", str(error))
         end = str(error) if known else f"raised {type(error).__name__}: {error}"
     try:
@@ -590,10 +590,10 @@ def execute(seed, program, managed):
 
 
 def look_after(run):
-    """What is there when the client has gone, and that it trains on."""
+    """Reads what is left after the client was closed, and trains on."""
     run.seen.append("after")
     run.see(list(run.model.parameters()))
-    if CUDA:  # all is where it came from
+    if CUDA:  # everything is back where it came from
         return "end" if not run.managed or all(p.is_cuda for p in run.model.parameters()) else "raised: not on the device"
     run.see([p.grad for p in run.model.parameters()])
     for value in run.kept:
@@ -637,10 +637,10 @@ def text_of(seed, program):
 
 
 def in_child(seeds, program=None):
-    """{seed: result} of each in one child; what ended by a signal says so."""
+    """{seed: result}, each run in one child; a run that a signal ended is reported."""
     results: dict[int, str] = {}
     seeds = list(seeds)
-    gc.freeze()  # torch's million objects are looked at in no collection of a child
+    gc.freeze()  # collections in children skip torch's million objects
     while seeds:
         read, write = os.pipe()
         child = os.fork()
@@ -664,7 +664,7 @@ def _child(seeds, program, write):
     torch.set_num_threads(1)
     code = 0
     for seed in seeds:
-        signal.alarm(300)  # this one waits for itself
+        signal.alarm(300)  # this process waits for itself
         try:
             result = check(seed, program or make_program(seed))
         except Wrong as wrong:
@@ -687,7 +687,7 @@ def _parse(data):
 
 
 def shrink(seed):
-    """The shortest part of the program that still goes wrong."""
+    """The shortest part of the program that still fails."""
     program = make_program(seed)
     worse = True
     while worse:
@@ -700,8 +700,8 @@ def shrink(seed):
 
 
 def fuzz(first, count, batch=1000, tell=None):
-    """Counts of results, and the seeds that went wrong with why. tell: is called with the number of
-    programs that have run and with what went wrong in the last batch."""
+    """Counts of results, and the failed seeds with the reason. tell: called with the number of programs that have run
+    and with what failed in the last batch."""
     counts: collections.Counter = collections.Counter()
     wrong: dict[int, str] = {}
     for start in range(first, first + count, batch):
@@ -715,7 +715,7 @@ def fuzz(first, count, batch=1000, tell=None):
 
 
 def on_this_gpu():
-    """As many parameters in a unit of the GPU's memory as a page holds elsewhere."""
+    """As many parameters in a unit of the GPU's memory as in a page elsewhere."""
     global WIDTH
     WIDTH = 181
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

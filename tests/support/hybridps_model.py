@@ -1,4 +1,4 @@
-"""A small GPT, the loop that trains it, and plain torch's result to hold managed runs against."""
+"""A small GPT, the loop that trains it, and plain torch's result to compare managed runs with."""
 from __future__ import annotations
 
 import json
@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "python"))
 import hybridps  # noqa: E402
 
 VOCAB, WIDTH, SEQUENCE, LAYERS, STEPS = 128, 64, 16, 4, 20
-FEW = 8  # steps of a row that differs little from another one: two more than training plans ahead
+FEW = 8  # steps of a row that differs little from another: two more than training plans ahead
 CHUNK = 64 << 10
 SIZES = (1, 0.6, 0.35)  # of the bytes of parameters, gradients and optimizer state
 
@@ -84,7 +84,7 @@ def make(seed=3, dtype=torch.float32, **shape):
 
 def train(model, optimizer, steps=STEPS, accumulate=1, clip=None, evaluate=False, scheduler=None,
           zeros=False):
-    """The loop of a user, who knows nothing of managed memory."""
+    """The loop of a user who knows nothing of managed memory."""
     losses = []
     data = batches(steps * accumulate)
     for step in range(steps):
@@ -116,7 +116,7 @@ def model_bytes(model):
 
 
 class Watch:
-    """Looks at every moment, and holds the bytes of each iteration against the recorded trace's."""
+    """Checks every moment, and compares the bytes of each iteration with those of the recorded trace."""
 
     def __init__(self, test, reserved_bytes=lambda client: 0):
         self.test, self.reserved_bytes, self.client = test, reserved_bytes, None
@@ -133,11 +133,11 @@ class Watch:
         return self.reserved_bytes(self.client)
 
     def compare(self, mode, native=True):
-        """Every iteration from 1 on moves what opt does on the recorded trace, to the byte: planned
-        as training plans. Up to the last iteration the end is known, and a little can be saved."""
+        """From iteration 1 on, every iteration moves exactly the bytes that opt moves on the recorded trace,
+        planned as in training. In the last iterations the end is known, which can save a little."""
         last = self.client.stats()
         self.bytes[last["iterations"]] = (last["iteration"]["h2d"], last["iteration"]["d2h"])
-        live = [moved for number, moved in sorted(self.bytes.items()) if number > 0]  # of 0, 1, ...
+        live = [moved for number, moved in sorted(self.bytes.items()) if number > 0]  # of iterations 0, 1, ...
         self.test.assertEqual(len(live), last["iterations"])
         self.test.assertGreater(len(live), 4)
         if native:
@@ -159,11 +159,11 @@ class Watch:
 
 
 class Case:
-    """Plain torch's losses and end values, once; then any number of managed runs against them."""
+    """Plain torch's losses and final values, computed once; then any number of managed runs to compare."""
 
     def __init__(self, test, optimizer=adam, native=False, dtype=torch.float32, shape=None, where="host", **loop):
         self.test, self.optimizer, self.native, self.dtype = test, optimizer, native, dtype
-        self.where = where  # of native steps
+        self.where = where  # where native steps run
         self.shape, self.loop = shape or {}, loop
         model = make(dtype=dtype, **self.shape)
         self.bytes = model_bytes(model) * 4
@@ -189,7 +189,7 @@ class Case:
         return stats
 
     def minimum(self):
-        """The most bytes that are pinned at once: a device of so many must do."""
+        """The most bytes that are pinned at once: a device of this size must suffice."""
         pinned = [0]
         model = make(dtype=self.dtype, **self.shape)
         optimizer = self.optimizer(model)
@@ -206,7 +206,7 @@ class Case:
         return pinned[0]
 
     def everywhere(self, most=0.2):
-        """A row of the matrix: 100, 60, 35 % of the model's data, and the least that works."""
+        """A row of the matrix: 100, 60, 35 % of the model's data, and the minimum that works."""
         for part in SIZES:
             self.run(self.bytes * part)
         minimum = self.minimum()

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""What HybridPS does on CUDA devices, on a stand-in for the driver whose memory the CPU reaches: run by
-tests/e2e/test_hybridps_cuda.py, which puts tests/libcuda_stub.so in the place of libcuda.so.1.
+"""HybridPS's code for CUDA devices, on a stand-in for the driver whose memory the CPU reaches: run by
+tests/e2e/test_hybridps_cuda.py, which replaces libcuda.so.1 by tests/libcuda_stub.so.
 
     tests/support/hybridps_near.py programs FIRST COUNT     random programs, as hybridps_fuzz.py
     tests/support/hybridps_near.py reuse                    a 16-bit model whose gradients take its parameters' places
 
-Tensors on "cuda:0" are the CPU's here, so that no kernel runs beside anything and no tensor is elsewhere: that is seen
-on a GPU alone (tests/gpu)."""
+Tensors on "cuda:0" are CPU tensors here, so no kernel runs in parallel and no tensor is in other memory: only a GPU
+shows that (tests/gpu)."""
 from __future__ import annotations
 
 import collections
@@ -28,7 +28,7 @@ _tensors._CUDA = 1  # kDLCPU
 
 
 def stay(plain: Any) -> Any:
-    """`to` another device, of what is where it shall be."""
+    """Makes `to(DEVICE)` return the tensor itself: it is already there."""
     return lambda self, *args, **kwargs: self if args and args[0] == DEVICE else plain(self, *args, **kwargs)
 
 

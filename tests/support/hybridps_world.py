@@ -1,4 +1,4 @@
-"""Ranks that train together, forked, and plain torch's result to hold them against."""
+"""Ranks that train together, forked, and plain torch's result to compare them with."""
 from __future__ import annotations
 
 import contextlib
@@ -27,13 +27,13 @@ def data_of(rank, steps, world=WORLD):
 
 
 def mean(parts):
-    """In the order of ranks; of 16 bits in float32, rounded once."""
+    """In the order of ranks; 16-bit tensors are summed in float32 and rounded once."""
     wide = [p.float() if p.element_size() == 2 else p for p in parts]
     return sum(wide[1:], wide[0]).div(len(wide)).to(parts[0].dtype)
 
 
 def plain(**options):
-    """All ranks in one process: gradients of each, added in their order, halved."""
+    """All ranks in one process: the gradients of each, added in rank order, halved."""
     return alone(lambda: _plain(**options))
 
 
@@ -76,7 +76,7 @@ def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6
 def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, optimizer=adam, accumulate=1,
             steps=6, no_sync=False, halve=False, look=lambda: None, **options):
     """halve: gradients, between the backwards of a step; "anew": other tensors."""
-    model = make(seed=3 + rank, dtype=dtype)  # rank 0's values are everybody's
+    model = make(seed=3 + rank, dtype=dtype)  # every rank uses rank 0's values
     step = optimizer(model)
     losses = []
     watch = Watch(unittest.TestCase())
@@ -134,7 +134,7 @@ def minimum(**options):
 
 
 def compare(test, run, expected, world=WORLD):
-    """Every rank's losses, parameters and optimizer are plain torch's; how many states each kept."""
+    """Every rank's losses, parameters and optimizer equal plain torch's; returns how many states each rank kept."""
     losses, parameters, optimizer = expected
     kept = []
     for rank, (mine, state, whole, states, over) in enumerate(ranks(run, world)):

@@ -1,4 +1,4 @@
-"""A cluster of one node whose processes a test kills, and what they may have left in the pool."""
+"""A cluster of one node whose processes a test kills, and checks of what they leave in the pool."""
 from __future__ import annotations
 
 import pathlib
@@ -17,7 +17,7 @@ import poolfile  # noqa: E402
 
 class KillCase(unittest.TestCase):
     SIZE = "512MiB"
-    GRACE = "0"  # how long the sweep leaves what nobody knows
+    GRACE = "0"  # how long the sweep leaves unknown shards alone
 
     @classmethod
     def setUpClass(cls):
@@ -28,11 +28,11 @@ class KillCase(unittest.TestCase):
         cls.pool = pathlib.Path(cls.c.info["pool"])
 
     def helios(self, *args):
-        """A command that runs beside the test."""
+        """Starts a command that runs beside the test."""
         return self.start(str(HELIOS), "--state", str(self.c.state), *map(str, args))
 
     def python(self, code, *args):
-        """A program of its own that uses libhelios and torch."""
+        """Starts a program that uses libhelios and torch."""
         return self.start(*needs.command("-c", code, *args))
 
     def start(self, *command):
@@ -40,7 +40,7 @@ class KillCase(unittest.TestCase):
         return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def finish(self, processes):
-        """Exit codes and what was said."""
+        """Exit codes and output."""
         return [(p.returncode, *said) for p, said in [(p, p.communicate(timeout=self.c.limit)) for p in processes]]
 
     def known(self):
@@ -48,7 +48,7 @@ class KillCase(unittest.TestCase):
         return {s["id"] for s in self.c.json("shard", "ls")["items"]}
 
     def orphans(self):
-        """What the pool holds and the catalogue does not know, or what is not whole."""
+        """Shards in the pool that the catalogue does not know, or that are not whole."""
         known = self.known()
         return [e for e in poolfile.entries(self.pool) if not e.id.startswith(poolfile.MANIFEST)
                 and (e.state in (poolfile.WRITING, poolfile.LEASED) or (e.state == poolfile.SEALED and e.id not in known))]

@@ -1,5 +1,5 @@
-"""An API server for tests, in this process: lists in pages, watches, merge patches with optimistic concurrency, and
-whatever may go wrong on the way. A real one runs the same scenarios through `Client`."""
+"""An API server for tests, in this process: lists in pages, watches, merge patches with optimistic concurrency, and the
+faults that can happen. A real server runs the same scenarios through `Client`."""
 from __future__ import annotations
 
 import collections
@@ -18,7 +18,7 @@ PLURALS = {
     "gangs": "/apis/scheduling.k8s.io/v1alpha3", "vcjobs": "/apis/batch.volcano.sh/v1alpha1", "jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1",
     "noderesourcetopologies": "/apis/topology.node.k8s.io/v1alpha2",
 }
-CALLED = {"vcjobs": "jobs", "gangs": "podgroups"}  # where two groups have a kind of one name
+CALLED = {"vcjobs": "jobs", "gangs": "podgroups"}  # where two groups have a kind of the same name
 STEP_S = 0.02
 FIRST = 100  # version of an empty server
 
@@ -34,7 +34,7 @@ def path_of(plural, namespace=None, name=None):
 
 
 def clone(obj):
-    """As copy.deepcopy, for what JSON has; a tenth of its time."""
+    """Like copy.deepcopy for JSON values, in a tenth of its time."""
     return marshal.loads(marshal.dumps(obj))
 
 
@@ -65,32 +65,32 @@ class Server:
 
     def __init__(self):
         self.lock = threading.RLock()
-        self.news = collections.defaultdict(lambda: threading.Condition(self.lock))  # of a plural
+        self.news = collections.defaultdict(lambda: threading.Condition(self.lock))  # one per plural
         self.objects = {}       # (plural, namespace, name) -> object
         self.history = []       # (version, plural, before, after, time), one for every version from FIRST
         self.version = FIRST
-        self.oldest = 0         # versions before are forgotten
+        self.oldest = 0         # older versions are forgotten
         self.uids = 0
         self.cut = 0            # bytes of one piece of a watch; 0 = whole lines
         self.bookmark_s = 1.0
-        self.window_s = 1e9     # watches end sooner than they were asked to
+        self.window_s = 1e9     # watches end sooner than requested
         self.absent = set()     # plurals that are not known
         self.refusals = []      # [plural, verb, how often, Refused]
-        self.swallow = 0        # so many patches of ConfigMaps are carried out and not answered
+        self.swallow = 0        # so many patches of ConfigMaps are carried out without an answer
         self.slow_answers = 0   # so many of them are carried out, and answered when `release` is set
         self.release = threading.Event()
-        self.late = {}          # plural -> by how many seconds watches bring what happened
+        self.late = {}          # plural -> delay of its watches in seconds
         self.sent = {}          # plural -> the newest version that a watch sent
         self.page = 500         # objects in a page of a list, at most
         self.between_pages = None  # called before every page but the first
         self.bulk = {}          # plural -> bytes of padding in every object
-        self.stale_lists = 0    # so many lists show what was true before the last change
-        self.requests = []      # (verb, plural, name) of those who say who they are: Helios' programs
-        self.patched = []       # (name, text) of every patch of a ConfigMap that was taken
-        self.generation = 0     # watches of before end
+        self.stale_lists = 0    # so many lists show the state before the last change
+        self.requests = []      # (verb, plural, name) of requests whose sender identifies itself: Helios' programs
+        self.patched = []       # (name, text) of every accepted patch of a ConfigMap
+        self.generation = 0     # a change ends the watches of before
         self.silent = False     # watches are not answered
-        self.nonsense = b""     # what a watch says that may come in Protocol Buffers
-        self.amnesia = False    # every version of a watch is too old
+        self.nonsense = b""     # what a watch that accepts Protocol Buffers gets instead
+        self.amnesia = False    # every version that a watch asks for is too old
         self.open = set()
 
     # ---- what is stored ----
@@ -111,7 +111,7 @@ class Server:
             news.notify_all()
 
     def put(self, plural, obj):
-        """Create or replace, whatever its version."""
+        """Create or replace, whatever the version."""
         with self.lock:
             meta = obj["metadata"]
             key = (plural, meta.get("namespace"), meta["name"])
@@ -144,7 +144,7 @@ class Server:
             return clone(after)
 
     def delete(self, plural, namespace, name, grace=0):
-        """A pod on a node stays as long as its kubelet says nothing, but for a grace of 0."""
+        """A pod on a node stays until its kubelet reports its end, unless the grace is 0."""
         with self.lock:
             there = self.objects.get((plural, namespace, name), {})
             if plural == "pods" and grace > 0 and "nodeName" in there.get("spec", {}):
@@ -172,7 +172,7 @@ class Server:
             self._end_watches()
 
     def kubeconfig(self, path, **cluster):
-        """Any token will do."""
+        """Any token is accepted."""
         path.write_text(json.dumps({
             "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}", **cluster}}],
@@ -204,7 +204,7 @@ class Server:
                 super().process_request(request, address)
 
             def handle_error(self, *_):
-                pass  # clients that leave
+                pass  # clients that disconnect
 
         self.http = Http(("127.0.0.1", getattr(self, "port", 0)), Handler)
         self.port = self.http.server_port
@@ -225,7 +225,7 @@ class Server:
         self.cut_watches()
 
     def _resources(self, base):
-        """What discovery says of a group's version."""
+        """What discovery answers for a group's version."""
         names = [CALLED.get(p, p) for p, of in PLURALS.items() if of == base and p not in self.absent]
         if not names:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
@@ -365,7 +365,7 @@ class Server:
                 raise Refused(410, "Expired", "the continue token is too old")
             more = {"continue": f"{at + limit}/{version}"} if at + limit < len(found) else {}
             return {"metadata": {"resourceVersion": str(version), **more},
-                    "items": [v for _, v in found[at:at + limit]]}  # nobody changes what is stored
+                    "items": [v for _, v in found[at:at + limit]]}  # stored objects are never changed in place
 
     def _watch(self, h, plural, query):
         selector, at = (query.get("labelSelector", ""), query["namespace"]), int(query["resourceVersion"])
@@ -419,12 +419,12 @@ class Server:
 
 
 class Client:
-    """What a test does at any API server, by HTTP. `keep`: each thread has a connection that it goes on using; with TLS
-    a new one costs both ends more than the request."""
+    """What a test does at any API server, over HTTP. `keep`: each thread keeps its connection; with TLS a new one costs
+    both ends more than the request."""
 
     def __init__(self, connect, token=None, keep=False):
         self.connect, self.token, self.keep, self.own = connect, token, keep, threading.local()
-        self.all = set()  # that are kept, by threads that have ended, too
+        self.all = set()  # kept connections, also of threads that have ended
 
     def _take(self):
         kept, self.own.kept = getattr(self.own, "kept", None), None
@@ -446,7 +446,7 @@ class Client:
             kept.close()
 
     def close_all(self):
-        """When no thread asks any more."""
+        """Call it when no thread has a request any more."""
         while self.all:
             self.all.pop().close()
 
@@ -484,7 +484,7 @@ class Client:
         return self.call("PATCH", path, patch, "application/merge-patch+json")
 
     def bind(self, namespace, pod, node):
-        """As a scheduler does."""
+        """Binds the pod, as a scheduler does."""
         return self.call("POST", path_of("pods", namespace, pod) + "/binding", {
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"kind": "Node", "name": node}})
 
@@ -501,7 +501,7 @@ class Client:
                 return items
 
     def has(self, plural, namespace, selector):
-        """One with these labels, of which no more than one is sent."""
+        """Whether there is one with these labels; the server sends at most one."""
         query = f"?limit=1&labelSelector={urllib.parse.quote(selector)}"
         return bool(self.call("GET", path_of(plural, namespace) + query)["items"])
 

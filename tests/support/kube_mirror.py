@@ -1,5 +1,5 @@
-"""What an API server has of one kind in one namespace: listed once, then watched. What its owner writes is seen at once, whatever
-the watch has shown by then."""
+"""What an API server has of one kind in one namespace: listed once, then watched. The owner's own writes are visible at
+once, whatever the watch has shown so far."""
 from __future__ import annotations
 
 import http.client
@@ -10,7 +10,7 @@ import time
 from support import kube_api
 
 WINDOW_S = 8  # of a watch; shorter than clients wait for a line
-AGAIN_S = 0.1  # between two attempts while the API server is away
+AGAIN_S = 0.1  # between two attempts while the API server is unreachable
 
 
 class Mirror:
@@ -42,7 +42,7 @@ class Mirror:
             return dict(self.objects)
 
     def take(self, obj):
-        """What the watch shows, or an answer to a write; the newer one counts."""
+        """An object from the watch, or from the answer to a write; the newer one counts."""
         meta = obj["metadata"]
         with self.lock:
             known = self.objects.get(meta["name"])
@@ -69,8 +69,8 @@ class Mirror:
                 while version is not None and not self.ending.is_set():
                     version = self._watch(version)
             except (OSError, http.client.HTTPException, ValueError, kube_api.Refused) as why:
-                self.synced |= getattr(why, "code", None) == 404  # nobody serves this kind, so there is nothing of it
-                self.ending.wait(AGAIN_S)  # it is away, or its pages have expired
+                self.synced |= getattr(why, "code", None) == 404  # no server of this kind, so there are no objects
+                self.ending.wait(AGAIN_S)  # the server is unreachable, or its pages have expired
         self.api.close()
 
     def _list(self):
@@ -90,7 +90,7 @@ class Mirror:
         return page["resourceVersion"]
 
     def _watch(self, version):
-        """The version from which to go on; None: it is too old."""
+        """The version from which to go on; None: it was too old."""
         self.connection = self.api.connect()
         headers = {"Authorization": f"Bearer {self.api.token}"} if self.api.token else {}
         began = time.monotonic()

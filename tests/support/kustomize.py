@@ -15,7 +15,7 @@ KEYS = {"apiVersion", "kind", "namespace", "resources", "components", "patches",
 
 
 class Wrong(Exception):
-    """The sentence that says what."""
+    """The sentence that says what is wrong."""
 
 
 def key_of(o):
@@ -65,7 +65,7 @@ def patch_all(where, objects, patches):
 
 
 def move(objects, namespace):
-    """Into a namespace, with what names accounts there."""
+    """Sets the namespace, also where accounts are named with theirs."""
     accounts = {o["metadata"]["name"] for o in objects if o["kind"] == "ServiceAccount"}
     for o in objects:
         if o["kind"] == "Namespace":
@@ -88,7 +88,7 @@ def tag(where, objects, images):
 
 
 def build(folder, objects):
-    """`objects`: those that a component finds; theirs and its own come back."""
+    """`objects`: those that a component changes; returns them with its own."""
     path = folder / "kustomization.yaml"
     k, = load(path)
     only(path, k, KEYS)
@@ -113,7 +113,7 @@ def built(folder):
 
 
 def render(folder, namespace=None):
-    """The objects; `namespace`: as with another `namespace:` in the overlay."""
+    """The objects; `namespace`: as if the overlay had another `namespace:`."""
     objects = copy.deepcopy(built(folder.resolve()))
     if namespace is not None:
         move(objects, namespace)

@@ -1,5 +1,5 @@
-"""A machine to try installations on: this one's files beneath a layer that is thrown away, with processes, network and
-shared memory of its own. Needs root and overlayfs.
+"""A machine for testing installations: this machine's files beneath a temporary layer, with its own processes, network
+and shared memory. Needs root and overlayfs.
 
     with Machine() as machine:
         machine.copy(deb, "/root/helios.deb")
@@ -31,7 +31,7 @@ APART = ("--mount", "--pid", "--net")
 
 
 def supported():
-    """Can one be made here?"""
+    """Whether one can be made here."""
     probe = 'd=$(mktemp -d); mount -t tmpfs t "$d" && mkdir "$d/u" "$d/w" "$d/r" && ' \
             'mount -t overlay o -o "lowerdir=/,upperdir=$d/u,workdir=$d/w" "$d/r"; rc=$?; umount -R "$d"; rmdir "$d"; exit $rc'
     return shutil.which("unshare") is not None and shutil.which("ip") is not None and \
@@ -60,7 +60,7 @@ class Machine:
         self.folder.cleanup()
 
     def _started(self):
-        """The process in it."""
+        """Pid of the first process in it."""
         assert self.first.poll() is None, f"the machine did not start: {self.first.stdout.read()}"
         children = pathlib.Path(f"/proc/{self.first.pid}/task/{self.first.pid}/children").read_text(encoding="ascii").split()
         if children and pathlib.Path(f"/proc/{children[0]}/root/run/started").exists():
@@ -68,14 +68,14 @@ class Machine:
         return None
 
     def path(self, inside):
-        """Where a file of it is for this process."""
+        """The path by which this process reaches one of its files."""
         return pathlib.Path(f"/proc/{self.pid}/root{inside}")
 
     def copy(self, source, inside):
         shutil.copy(source, self.path(inside))
 
     def command(self, *command):
-        """The command, as this machine would have to start it."""
+        """The command that runs this one in it."""
         return ["nsenter", f"--target={self.pid}", *APART, "--root", "env", "-i", "--chdir=/", "HOME=/root", "LANG=C.UTF-8",
                 "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", *map(str, command)]
 
@@ -89,6 +89,6 @@ class Machine:
         return done.stdout
 
     def start(self, log, *command):
-        """A process that goes on; it ends with the machine."""
+        """Starts a process that goes on; it ends with the machine."""
         with open(self.path(log), "wb") as file:
             self.started.append(subprocess.Popen(self.command(*command), stdin=subprocess.DEVNULL, stdout=file, stderr=file))

@@ -1,7 +1,8 @@
-/* Random graphs whose tasks check their parents, and plans of them made by hand.
+/* Random graphs whose tasks check their parents, and their plans, made by hand.
  *
- * A node's function compares the version that each parent has stamped with the run's, then stamps
- * its own: plain memory, so a missing edge is a wrong version here and a race to ThreadSanitizer.
+ * A node's function compares the version that each parent has written with the run's, then writes
+ * its own. This is plain memory, so a missing edge shows as a wrong version here and as a race
+ * under ThreadSanitizer.
  */
 #ifndef TESTS_SUPPORT_MACO_DAG_H
 #define TESTS_SUPPORT_MACO_DAG_H
@@ -122,8 +123,8 @@ static inline void dag_compile(struct dag *d, int wishes, int groups, uint64_t *
     free(kids);
 }
 
-/* n nodes, each with up to `most` parents among the `reach` before it; some wish for one of so many
- * workers, some are a proxy's of so many groups. */
+/* n nodes, each with up to `most` parents among the `reach` nodes before it; some ask for one of so
+ * many workers, some belong to the proxy of one of so many groups. */
 static inline void dag_init(struct dag *d, uint32_t n, uint32_t most, uint32_t reach, int wishes,
                             int groups, uint64_t *seed)
 {

@@ -1,4 +1,4 @@
-"""Small modules of the kinds that graphs are made of."""
+"""Small modules of the kinds that graphs are made from."""
 from __future__ import annotations
 
 import torch
@@ -38,8 +38,8 @@ class Llm(nn.Module):
 
 
 class Dit(nn.Module):
-    """A diffusion transformer's block: norms without weights, shifted, scaled and gated by what a
-    condition says."""
+    """A diffusion transformer's block: norms without weights, shifted, scaled and gated by functions
+    of a condition."""
 
     def __init__(self, width=32, heads=4):
         super().__init__()
@@ -60,7 +60,7 @@ class Dit(nn.Module):
 
 
 def gathered(x):
-    """Every rank's rows."""
+    """The rows of every rank."""
     out = x.new_empty(dist.get_world_size() * x.shape[0], *x.shape[1:])
     dist.all_gather_into_tensor(out, x)
     return out
@@ -74,8 +74,8 @@ def scattered(x):
 
 
 class SplitLlm(nn.Module):
-    """A block over several ranks: heads and the MLP's width are split, rows lie on all ranks between
-    (sequence parallel)."""
+    """A block over several ranks: heads and the MLP's width are split, rows are distributed in
+    between (sequence parallel)."""
 
     def __init__(self, width=32, heads=4):
         super().__init__()
@@ -98,8 +98,8 @@ class SplitLlm(nn.Module):
 
 
 class SplitDit(nn.Module):
-    """A diffusion transformer's block over several ranks: the condition comes from rank 0, what it
-    says is computed in parts, sums are all-reduced."""
+    """A diffusion transformer's block over several ranks: the condition comes from rank 0, its
+    functions are computed in parts, sums are all-reduced."""
 
     def __init__(self, width=32, heads=4):
         super().__init__()
@@ -133,7 +133,7 @@ class SplitDit(nn.Module):
 
 
 def teach_gloo():
-    """Gloo of torch 1.13 has neither of these; the same from what it has."""
+    """Gloo in torch 1.13 has neither of these; built from what it has."""
     gather, reduce = dist.all_gather, dist.all_reduce
 
     def into_tensor(output_tensor, input_tensor, group=None, async_op=False):

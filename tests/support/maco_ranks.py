@@ -1,4 +1,4 @@
-"""Models on a few ranks, with numbers whose products and sums are exact, and sums as models have them."""
+"""Models on a few ranks: with numbers whose products and sums are exact, and with realistic sums."""
 from __future__ import annotations
 
 import datetime
@@ -18,13 +18,13 @@ def on_ranks(run: Callable[[int], Any], world: int = 2) -> list[Any]:
             torch.set_num_threads(1)
             dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world,
                                     timeout=datetime.timedelta(seconds=120))
-            dist.barrier()  # who is done early breaks the others' connections
+            dist.barrier()  # a rank that leaves early breaks the others' connections
             return run(rank)
         return ranks(child, world)
 
 
 def fill(model: torch.nn.Module, rank: int) -> torch.nn.Module:
-    """Small whole numbers, others on each rank."""
+    """Small whole numbers, different on each rank."""
     generator = torch.Generator().manual_seed(100 + rank)
     with torch.no_grad():
         for p in model.parameters():

@@ -3,12 +3,13 @@
 
     megatron_checkpoints.py DIR [FAMILY ...]
 
-DIR/FAMILY/hf is the original; DIR/FAMILY/torch-* and DIR/FAMILY/dist-* are the same model at several splits, in Megatron's
-formats `torch` and `torch_dist`. The model is written down once with Megatron's rules, fused and whole, and then cut by one
-rule per tensor; nothing here knows how Helios does it. Exit status 77: there is no torch.
+DIR/FAMILY/hf is the original; DIR/FAMILY/torch-* and DIR/FAMILY/dist-* are the same model at several splits, in
+Megatron's formats `torch` and `torch_dist`. The model is written down once with Megatron's rules, fused and whole, and
+then cut by one rule per tensor; nothing here knows how Helios does it. Exit status 77: torch is missing.
 
-Of some families they hold optimizer state too (torch-*, dist-state-*). Each element of it follows from that of its parameter, so that state can
-be fused and cut as parameters are: DIR/FAMILY/state/KIND is the Hugging Face checkpoint of all of one kind.
+For some families they also hold optimizer state (torch-*, dist-state-*). Each element of state is a function of its
+parameter's element, so that state can be fused and cut as parameters are. DIR/FAMILY/state/KIND is the Hugging Face
+checkpoint of all state of one kind.
 """
 import argparse
 import http
@@ -32,7 +33,7 @@ DTYPE = torch.bfloat16
 NAMES = {torch.bfloat16: "BF16", torch.float32: "F32"}
 
 
-# The state of an element of a parameter; where the FP32 copy is, its bits tell it from the parameter's.
+# The state of a parameter's element; where there is an FP32 copy, its bits differ from the parameter's.
 KINDS = {"exp_avg": lambda t: t.float() * 3 + 1, "exp_avg_sq": lambda t: t.float() ** 2 + 2, "param": lambda t: t.float() * 1.0001}
 STEP = 19  # of the optimizer; one step was skipped
 WITH_STATE = ("llama", "qwen2", "gpt2", "mixtral", "deepseek_v3_mtp")
@@ -64,9 +65,9 @@ class Model:
         self.embedding, self.head = {}, {}
         self.layers = [{} for _ in range(LAYERS)]
         self.experts = [[] for _ in range(LAYERS)]  # of each layer, each expert
-        self.mtp = []  # layers that predict more tokens: (what stands beside the layer, the layer, its experts)
+        self.mtp = []  # layers that predict more tokens: (tensors beside the layer, the layer, its experts)
         self.tied = self.with_state = False
-        self.own_config = False  # args do not say which family it is
+        self.own_config = False  # args do not tell which family it is
         self.args = {"num_layers": LAYERS, "hidden_size": HIDDEN, "num_attention_heads": HEADS, "ffn_hidden_size": FFN,
                      "max_position_embeddings": 64, "norm_epsilon": 1e-6, "bf16": True, "fp16": False,
                      "untie_embeddings_and_output_weights": True, **args}
@@ -202,7 +203,7 @@ def neox():
             tail = (HIDDEN,) if kind == "weight" else ()
             out["input_layernorm." + kind] = m.take(f"{p}input_layernorm.{kind}", HIDDEN), "whole"
             out["pre_mlp_layernorm." + kind] = m.take(f"{p}post_attention_layernorm.{kind}", HIDDEN), "whole"
-            # Already head by head: q, k, v of the first head, of the second, ...
+            # Already ordered by head: q, k, v of the first head, of the second, ...
             out["self_attention.linear_qkv." + kind] = m.take(f"{p}attention.query_key_value.{kind}", 3 * HIDDEN, *tail), "rows"
             out["mlp.linear_fc1." + kind] = m.take(f"{p}mlp.dense_h_to_4h.{kind}", FFN, *tail), "rows"
         out["self_attention.linear_proj.weight"] = m.take(p + "attention.dense.weight", HIDDEN, HIDDEN), "columns"
@@ -259,7 +260,8 @@ def qwen_moe(kind):
 
 
 def more_tokens(m, head, layer):
-    """A layer that predicts one more token, with what stands beside it; Hugging Face repeats embedding and head in it."""
+    """A layer that predicts one more token, with the tensors beside it; Hugging Face repeats embedding and head in
+    it."""
     p, out = f"model.layers.{LAYERS}.", {}
     beside = {name + ".weight": (m.take(p + name + ".weight", HIDDEN), "whole") for name in ("enorm", "hnorm")}
     beside["eh_proj.weight"] = m.take(p + "eh_proj.weight", HIDDEN, 2 * HIDDEN), "rows"
@@ -353,7 +355,7 @@ FAMILIES = {"llama": llama, "qwen2": lambda: llama("qwen2", tied=True, bias=True
 # ---- cutting ---------------------------------------------------------------------------------------
 
 def padded(tensor, rows):
-    """What stands in the padding of a trained embedding is anybody's guess."""
+    """The padding of a trained embedding has arbitrary contents."""
     return torch.cat([tensor, rand(rows - len(tensor), *tensor.shape[1:])])
 
 
@@ -367,7 +369,7 @@ def cut(value, ranks, rank):
 
 
 def te_name(name, latent, experts):
-    """Transformer Engine fuses a norm with the linear behind it, where there is one."""
+    """Transformer Engine fuses a norm with the linear layer after it, if there is one."""
     if not latent:
         name = name.replace("input_layernorm.", "self_attention.linear_qkv.layer_norm_")
     else:
@@ -417,12 +419,13 @@ def trained(name):
 
 
 def group_of(name, tensor, experts):
-    """(experts, weight decay): how Megatron sorts parameters. It has groups of experts where these are not on every rank."""
+    """(experts, weight decay): how Megatron sorts parameters into groups. Experts have groups of their own if they are
+    not on every rank."""
     return experts and ".mlp.experts." in name, tensor.dim() > 1 and not name.endswith(".bias")
 
 
 def adam(named, number, fp32_main=True):
-    """State of torch.optim.Adam for the (name, parameter) pairs of each group, as state_dict() numbers it from 0 on."""
+    """State of torch.optim.Adam for the (name, parameter) pairs of each group, numbered from 0 as in state_dict()."""
     state, groups, main = {}, [], []
     for (experts, decays), members in named.items():
         first = len(state)
@@ -438,7 +441,8 @@ def adam(named, number, fp32_main=True):
 
 
 def optimizer_of(chunks, split):
-    """What Float16OptimizerWithFloat16Params saves; of FP32 parameters FP32Optimizer. One for experts beside it where EP > 1."""
+    """What Float16OptimizerWithFloat16Params saves, or for FP32 parameters FP32Optimizer. With EP > 1 there is another
+    one for experts."""
     named = {}
     for chunk in chunks:
         for name, tensor in chunk.items():
@@ -460,7 +464,7 @@ def write_states(m, directory):
 # ---- torch -----------------------------------------------------------------------------------------
 
 def add_layer(state, prefix, layer, experts, split, place):
-    """Of one rank; place is (tp, ep). Megatron's modules have the shared experts behind the others."""
+    """Adds a layer of one rank; place is (tp, ep). In Megatron's modules the shared experts come after the others."""
     (tp, ep), etp, te = place, split["etp"] or split["tp"], split["te"]
     shared = {name: cut(value, split["tp"], tp) for name, value in layer.items() if "shared_experts" in name}
     for name, value in layer.items():
@@ -477,7 +481,7 @@ def add_layer(state, prefix, layer, experts, split, place):
 
 
 def add_more_tokens(m, state, split, place, embedding):
-    """On the last stage, which then has the embedding too. Newer versions call the layer inside mtp_model_layer."""
+    """On the last stage, which then has the embedding, too. Newer versions name the layer mtp_model_layer."""
     for i, (beside, layer, experts) in enumerate(m.mtp):
         for name, value in beside.items():
             state[f"mtp.layers.{i}.{name}"] = cut(value, split["tp"], place[0])
@@ -537,8 +541,8 @@ OBJECTS = ("decoder.layers.self_attention.linear_qkv._extra_state/shard_0_4", "r
 
 
 class Dcp:
-    """The folder of a PyTorch distributed checkpoint, written rank by rank with the classes' names of torch 2. Megatron-core
-    0.15 had a Metadata of its own; each before it put mcore_data into torch's."""
+    """The folder of a PyTorch distributed checkpoint, written rank by rank with torch 2's class names. Megatron-core
+    0.15 has its own Metadata; earlier versions put mcore_data into torch's."""
 
     def __init__(self, directory, mcore=False):
         metadata, filesystem = "torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem"
@@ -558,7 +562,8 @@ class Dcp:
         self.directory, self.files, self.members, self.places = directory, {}, {}, {}
 
     def put(self, rank, name, whole, begin, tensor):
-        """Rank `rank` writes the piece of `name`, of the shape `whole`, that begins there; the first who does."""
+        """Rank `rank` writes the piece of `name`, of shape `whole`, that begins there; the first rank to write it
+        counts."""
         info = self.members.setdefault(name, self.info(self.properties(tensor.dtype, False), torch.Size(whole), []))
         begin = torch.Size(begin)
         if any(chunk.offsets == begin for chunk in info.chunks):
@@ -586,7 +591,8 @@ class Dcp:
 
 
 class OwnDcp:
-    """The same by torch's own writer, as Megatron calls it: a ShardedTensor of each name. One process holds all shards."""
+    """The same with torch's own writer, as Megatron calls it: a ShardedTensor for each name. One process holds all
+    shards."""
 
     def __init__(self, directory):
         self.directory, self.shards = directory, {}
@@ -614,8 +620,9 @@ class OwnDcp:
 
 
 class WithState:
-    """Beside each parameter the state of it: with its shape, as `fully_reshardable` and other optimizers save it, or `flat`, as
-    fully_sharded_model_space did: a block of the parameter as a vector, of which two data ranks have the halves, more or less."""
+    """Each parameter's state beside it: with its shape, as `fully_reshardable` and other optimizers save it, or `flat`,
+    as fully_sharded_model_space did: a block of the parameter as a vector, divided roughly in halves between two data
+    ranks."""
 
     def __init__(self, out, flat, main="param", chained=""):
         self.out, self.flat, self.main, self.chained = out, flat, main, chained
@@ -640,8 +647,8 @@ class WithState:
 
 
 def put_cut(out, rank, name, value, share, axes=(), where=(), singles=False):
-    """A rank's share (ranks, number); in front of the matrix the axes of layers and experts. Gate and up of linear_fc1 are two
-    pieces, or two tensors where each tensor is of one layer and expert."""
+    """A rank's share (ranks, number); the axes of layers and experts are in front of the matrix. Gate and up of
+    linear_fc1 are two pieces, or two tensors if each tensor is of one layer and expert."""
     (tensor, rule), (ranks, number) = value, share
     halves = tensor if rule == "pairs" else [tensor]
     for i, half in enumerate(halves):
@@ -659,12 +666,12 @@ def put_cut(out, rank, name, value, share, axes=(), where=(), singles=False):
 
 
 def put_layer(out, rank, prefix, layer, experts, split, t, axis=None):
-    """`axis`: (layers, this layer) in front of each tensor; without it the prefix has the number."""
+    """`axis`: (layers, this layer) in front of each tensor; without it the number is in the prefix."""
     axes, where = ((axis[0],), (axis[1],)) if axis else ((), ())
     etp, singles = split["etp"] or split["tp"], split["singles"]
     latent = "self_attention.linear_kv_down_proj.weight" in layer
     for name, value in layer.items():
-        # The local spec maps its names to those of Transformer Engine, also where that has a norm of its own.
+        # The local spec maps its names to those of Transformer Engine, even where that has a norm of its own.
         name = te_name(name, latent, experts if split["te"] else [])
         put_cut(out, rank, prefix + name, value, (split["tp"], t), axes, where, singles)
     for e, expert in enumerate(experts):
@@ -697,14 +704,14 @@ def put_rank(m, out, split, place, ends):
 
 
 def put_optimizer(out):
-    """Of Megatron's distributed optimizer: tensors with the parameters' names, and a buffer with holes."""
+    """Megatron's distributed optimizer: tensors with the parameters' names, and a buffer with holes."""
     out.put(0, "optimizer.state.exp_avg.decoder.final_layernorm.weight", (HIDDEN,), (0,), torch.ones(HIDDEN))
     buffer = "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_0.exp_avg"
     out.put(0, buffer, (256,), (0,), torch.ones(100))
 
 
 def write_dist(m, directory, iteration=20, state=None, **given):
-    """state: how the optimizer's is saved; None: as the buffers of Megatron's ranks."""
+    """state: how the optimizer's state is saved; None: as the buffers of Megatron's ranks."""
     split = split_of(**given)
     embedding, head, rows = with_padding(m, split["unit"])
     folder = directory / f"iter_{iteration:07}"

@@ -1,4 +1,4 @@
-"""Stand-ins for what Megatron-LM has in a training: a chunk of a model, and its distributed optimizer. torch is needed."""
+"""Stand-ins for Megatron-LM's objects in a training: a chunk of a model, and its distributed optimizer. Needs torch."""
 from __future__ import annotations
 
 import types
@@ -9,7 +9,7 @@ KINDS = ("exp_avg", "exp_avg_sq")
 
 
 class Chunk:
-    """A model chunk of Megatron's in its wrappers."""
+    """A chunk of a Megatron model in its wrappers."""
 
     def __init__(self, state):
         self.parameters = {n: torch.nn.Parameter(t.to(torch.bfloat16)) for n, t in state.items()}
@@ -19,8 +19,8 @@ class Chunk:
 
 
 class Distributed:
-    """What Megatron-core's DistributedOptimizer has under these names, built by its rules: buckets of
-    parameters, the last first, padded to a multiple of the data ranks, each of which has one range."""
+    """The attributes of Megatron-core's DistributedOptimizer, built by its rules: buckets of parameters, the last
+    parameter first, padded to a multiple of the data ranks, each of which owns one range."""
 
     def __init__(self, chunk, dp, dp_size, inner=torch.optim.Adam, instance=0):
         self.config = types.SimpleNamespace(use_precision_aware_optimizer=False)
@@ -44,7 +44,7 @@ class Distributed:
         self.optimizer = inner([{"params": group} for group in mains])
 
     def fill(self, values):
-        """values(param): what all of its main parameter and moments are."""
+        """values(param) gives the main parameter and the moments."""
         for param, (group, order) in self.model_param_group_index_map.items():
             where = next(b["param_map"][param]["param"] for b in self.buckets() if param in b["param_map"])
             main, of = self.optimizer.param_groups[group]["params"][order], values(param)
@@ -57,7 +57,7 @@ class Distributed:
 
 
 class FusedAdam:
-    """Of Apex or Transformer Engine: it counts steps in its groups."""
+    """An optimizer of Apex or Transformer Engine: it counts steps in its groups."""
 
     def __init__(self, groups):
         self.param_groups, self.state = groups, {}

@@ -1,9 +1,9 @@
-/* An NCCL of one rank for tests: it writes down its calls, and copies in the stream as the real one
- * would for one rank. NCCL_STUB_FAIL names a call that fails. Of several ranks the others do as
- * this one does; what rank 1 says in an ALLGATHER of bytes is NCCL_STUB_OTHER, if that is set; with
- * NCCL_STUB_ALONE they do not come to one, which lasts until the communicator is aborted. Linked
- * with the driver for tests. Built three times: NCCL_STUB_VERSION 21805 has no windows
- * (nccl_stub_window.c), 22809 has them, 22902 tells their addresses itself. */
+/* An NCCL of one rank for tests: it records its calls, and copies in the stream as the real one
+ * does for one rank. NCCL_STUB_FAIL names a call that fails. With several ranks, the others do what
+ * this one does; NCCL_STUB_OTHER, if set, is what rank 1 contributes to an ALLGATHER of bytes. With
+ * NCCL_STUB_ALONE the others do not join an ALLGATHER, which then lasts until the communicator is
+ * aborted. Linked with the driver for tests. Built three times: NCCL_STUB_VERSION 21805 has no
+ * windows (nccl_stub_window.c), 22809 has them, 22902 also reports their addresses. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +74,8 @@ nccl_result ncclCommAbort(struct ncclComm *c)
 #if NCCL_STUB_VERSION >= 22800
     nccl_stub_drop_windows(c);
 #endif
-    cu_ptr word = __atomic_exchange_n(&missed, 0, __ATOMIC_ACQ_REL); /* ranks may abort at once */
+    cu_ptr word =
+        __atomic_exchange_n(&missed, 0, __ATOMIC_ACQ_REL); /* ranks can abort at the same time */
     if (word != 0)
         (void)cuMemFree_v2(word);
     __atomic_store_n(&c->aborted, 1, __ATOMIC_RELEASE); /* tests wait for it */
@@ -128,7 +129,7 @@ nccl_result ncclBroadcast(const void *x, void *y, size_t n, nccl_type t, int roo
     return copy(nccl_stub_note("ncclBroadcast", n, t, root), x, y, n, t, s);
 }
 
-/* What a rank sends itself: kept until it is received, in the same group of calls. */
+/* Data that a rank sends to itself: kept until it is received in the same group of calls. */
 static const void *sent;
 
 nccl_result ncclSend(const void *x, size_t n, nccl_type t, int peer, struct ncclComm *c,

@@ -1,12 +1,12 @@
 /* Windows of the stand-in for NCCL, with the rules of the real ones: registering is collective and
- * waits without a deadline, takes memory of ncclMemAlloc, aligned, and as much on each rank; an
- * aborted communicator is not used again; who frees memory that is registered is ended. As with the
- * real ones a rank sees the others', and its own, at addresses that are not those of the memory.
+ * waits without a deadline, takes aligned memory from ncclMemAlloc, the same size on each rank; an
+ * aborted communicator is not used again; freeing registered memory aborts the process. As with the
+ * real ones, a rank sees the others' windows and its own at addresses other than the memory's.
  *
  * Environment: NCCL_WIN_ENABLE=0: no symmetric memory (the real one's own switch);
  * NCCL_STUB_ABSENT: a rank whose registration fails before it has told the others anything;
- * NCCL_STUB_LATE: one whose communicator doesn't block. Without them NCCL_STUB_FAIL
- * "ncclCommWindowRegister:1" fails on rank 1 when all have come. */
+ * NCCL_STUB_LATE: one whose communicator doesn't block. Without these, NCCL_STUB_FAIL
+ * "ncclCommWindowRegister:1" fails on rank 1 after all ranks have joined. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,7 +31,8 @@ static struct allocation {
     int windows;
 } allocations[SOME];
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of allocations and lists of windows */
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards allocations and lists of windows */
 
 static struct allocation *allocation_at(const void *p)
 {
@@ -97,7 +98,7 @@ nccl_result ncclMemFree(void *p)
     return a != NULL && cuMemFree_v2((uintptr_t)p) == HL_CUDA_SUCCESS ? HL_ncclSuccess : INVALID;
 }
 
-/* All ranks are here, or the communicator was aborted. The team's lock is held. */
+/* Waits until all ranks are here or the communicator was aborted. The team's lock is held. */
 static nccl_result join(struct ncclComm *c)
 {
     struct nccl_stub_team *t = c->team;
@@ -138,7 +139,7 @@ static struct ncclWindow_vidmem *map_all(struct ncclComm *c)
     return w;
 }
 
-/* What is wrong is wrong for all. */
+/* An error on one rank is an error on all. */
 static nccl_result together(struct ncclComm *c, void *memory, size_t size,
                             struct ncclWindow_vidmem **out)
 {
@@ -224,7 +225,7 @@ nccl_result ncclCommWindowDeregister(struct ncclComm *c, struct ncclWindow_vidme
     return found ? HL_ncclSuccess : INVALID;
 }
 
-/* An abort ends who waits, and takes the windows along. */
+/* An abort ends the waits and removes the windows. */
 void nccl_stub_drop_windows(struct ncclComm *c)
 {
     if (c->team == NULL)

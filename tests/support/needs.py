@@ -1,4 +1,5 @@
-"""What a script of tests/e2e needs, or a line that says what is missing and the status that CTest counts as skipped.
+"""What a script of tests/e2e needs; if it is missing, prints what and exits with the status that CTest counts as
+skipped.
 
 Importing this makes python/, tests/ and tests/support/ importable, and leaves no bytecode in the tree.
 """
@@ -22,7 +23,7 @@ def skip(why: str) -> NoReturn:
 def torch() -> ModuleType:
     try:
         import torch as found
-    except ModuleNotFoundError as missing:  # a torch that is there and can't be imported is a fault
+    except ModuleNotFoundError as missing:  # a torch that is installed and can't be imported is a fault
         if missing.name != "torch":
             raise
         skip(f"torch is not installed ({missing})")
@@ -30,21 +31,21 @@ def torch() -> ModuleType:
 
 
 def command(script: object, *arguments: object) -> list[str]:
-    """That runs a script which uses torch and need not be a process of its own from its first line on."""
+    """Command for a script that uses torch and need not be a process of its own from the start."""
     return [sys.executable, str(ROOT / "tests" / "support" / "with_torch.py"), str(script), *map(str, arguments)]
 
 
 def job_command(script: object) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of ranks that run it so. A rank's own process only waits then: this is for ranks whose
-    pid, cgroup and signals a test does not look at."""
+    """Command and environment of ranks that run this way. A rank's own process then only waits: for ranks whose pid,
+    cgroup and signals the test does not check."""
     told = os.environ.get("TESTS_TORCH")
-    if told is None:  # by hand: a rank would start a process with torch of its own
+    if told is None:  # run by hand: each rank would start a process with torch of its own
         return [sys.executable, str(script)], {}
     return command(script), {"TESTS_TORCH": told}
 
 
 def programs() -> None:
-    """The build's, and its library for this process."""
+    """The build's helios, with its library set for this process."""
     helios = BUILD / "bin" / "helios"
     if not helios.exists():
         skip(f"{helios} is not built")

@@ -1,8 +1,8 @@
-/* libnvidia-ml with as many GPUs as a file says, one a line:
+/* libnvidia-ml whose GPUs come from a file, one a line:
  *
  *     BUS_ID UUID BUSY_PERCENT MEMORY_USED_MIB     or    BUS_ID lost
  *
- * The file is $NVML_STUB, read with each call, so that a test can change the machine. The functions
+ * The file is $NVML_STUB, read at each call, so that a test can change the machine. The functions
  * have the ABI of NVIDIA's nvml.h. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* A stand-in for NVSHMEM's host library over the stand-in for the driver, between the processes of
- * one node: who breaks a rule is ended. Nothing works before its initialisation, which is done once
- * a process, with attributes that were set up by their initializers, by all PEs; malloc, free and
- * finalize are collective and wait without a deadline; all PEs allocate as much; what was allocated
+ * one node. A process that breaks a rule is aborted. Nothing works before initialisation, which all
+ * PEs do once per process, with attributes set up by their initializers; malloc, free and finalize
+ * are collective and wait without a deadline; all PEs allocate the same size; everything allocated
  * is freed before the end.
  *
- * Environment: NVSHMEM_STUB_FAR: a PE whose memory the others do not reach; NVSHMEM_STUB_FULL:
- * there is no memory; NVSHMEM_STUB_ABSENT: a PE that fails before it meets the others. */
+ * Environment: NVSHMEM_STUB_FAR: a PE whose memory the others cannot reach; NVSHMEM_STUB_FULL: out
+ * of memory; NVSHMEM_STUB_ABSENT: a PE that fails before it meets the others. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #define VISIBLE __attribute__((visibility("default")))
 #define PES     8
 
-/* What the processes share. */
+/* Shared by the processes. */
 struct shared {
     int arrived, round;
     size_t size[PES];
@@ -30,7 +30,7 @@ struct shared {
 static struct {
     int status, ended, me, n;
     struct shared *s;
-    cu_ptr at[PES]; /* of what is allocated, one piece */
+    cu_ptr at[PES]; /* addresses of the one allocated piece */
     size_t size;
 } w;
 
@@ -64,7 +64,7 @@ VISIBLE int nvshmemx_init_status(void)
     return w.status;
 }
 
-/* The id is where the shared memory is. */
+/* The id names the shared memory. */
 VISIBLE int nvshmemx_get_uniqueid(nvshmemx_uniqueid_t *id)
 {
     never(id->version != NVSHMEM_STUB_VERSION(*id), "an id without its initializer");

@@ -1,5 +1,5 @@
 """Podman for tests: where it can run, its images, and jobs in its containers. The scenarios run on this machine
-(tests/e2e/test_podman.py) and in a virtual one with control groups of the second kind (tests/vm/test_podman_jobs.py)."""
+(tests/e2e/test_podman.py) and in a virtual one with cgroup v2 (tests/vm/test_podman_jobs.py)."""
 import os
 import pathlib
 import shutil
@@ -27,11 +27,11 @@ def missing():
 
 
 def run_again(directory):
-    """The exit status of this program, run again where podman can run: with a store of its own in `directory`, and on a
-    machine that has control groups of both kinds with the first kind alone, for crun refuses both."""
+    """Runs this program again where podman can run; returns its exit status. It gets a store of its own in `directory`
+    and, on a machine with both cgroup v1 and v2, v1 alone, because crun refuses both."""
     place = pathlib.Path(directory)
     (place / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{place}/graph"\nrunroot = "{place}/run"\n')
-    # No systemd need be there; and the limits that podman raises by itself may be more than root is granted.
+    # systemd is not needed; and the limits that podman raises by itself can exceed what root is allowed.
     (place / "containers.conf").write_text('[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
                                            '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n')
     (place / "registries.conf").touch()
@@ -43,7 +43,7 @@ def run_again(directory):
 
 
 def why_not():
-    """What podman says where it can't start a container; "" = it can."""
+    """Podman's message if it can't start a container; "" = it can."""
     tried = subprocess.run(["podman", "run", "--rm", "--network=host", "--ipc=host", "--init", "--memory=67108864", IMAGE, "true"],
                            capture_output=True, text=True, timeout=600, check=False)
     return tried.stderr.strip() if tried.returncode != 0 else ""
@@ -56,7 +56,7 @@ def podman(*args, data=None):
 
 
 def put_image():
-    """A busybox, which podman takes from a tar; it comes from no registry."""
+    """An image of busybox, which podman imports from a tar; no registry is needed."""
     podman("import", "-", IMAGE, data=busybox_image())
 
 
@@ -65,7 +65,8 @@ def containers():
 
 
 class Registry:
-    """Debian's docker-registry on this machine, which podman is told to trust without TLS; `trust`: the file for that."""
+    """Debian's docker-registry on this machine, which podman is configured to trust without TLS; `trust`: the
+    configuration file."""
 
     def __init__(self, trust):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-registry-"))
@@ -80,7 +81,7 @@ class Registry:
                                             stdout=log, stderr=log)
 
     def push(self, tag, word, seconds):
-        """A new image under the tag, which podman does not keep; its digest."""
+        """Pushes a new image under the tag and removes it from podman; returns its digest."""
         name, digest = f"{self.name}/{tag}", self.dir / "digest"
         podman("import", "-", name, data=busybox_image(word))
         push = ["podman", "push", f"--digestfile={digest}", name]
@@ -96,7 +97,8 @@ class Registry:
 
 
 class Jobs:
-    """Jobs of a cluster whose executor is podman; `seconds`: for what must come, `note`: takes what is worth reading."""
+    """Jobs of a cluster whose executor is podman; `seconds`: limit for waits; `note`: called with results worth
+    reading."""
 
     def __init__(self, cluster, seconds, note):
         self.c, self.seconds, self.note = cluster, seconds, note
@@ -105,7 +107,7 @@ class Jobs:
         return self.c.submit(GANG.format(image=image, dir=self.c.dir, script=script) + more)
 
     def ended(self, job, state):
-        """Its record, once podman has nothing more of it."""
+        """The job's record, once podman has nothing left of it."""
         end = self.c.wait_job(job, "succeeded", "failed", "cancelled", seconds=self.seconds)
         assert end["state"] == state, (end["state"], end["reason"])
         wait_for("podman to be empty", lambda: not containers(), self.seconds)
@@ -129,11 +131,11 @@ class Jobs:
         assert "rank 1 exited with code 1" in end["reason"], end["reason"]
         for rank in (0, 1):
             assert c.log(job, rank) == f"{rank} of 2\nfrom the host\nreached\n", c.log(job, rank)
-        # It is in no registry: its id is what every attempt runs.
+        # It is in no registry: every attempt runs its id.
         assert end["image"] == f"sha256:{podman('image', 'inspect', '--format={{.Id}}', IMAGE).strip()}", end["image"]
 
     def stop(self):
-        """Ranks say goodbye."""
+        """Ranks print a last line when stopped."""
         job = self.submit("trap \"echo bye; exit 0\" TERM; echo up; while :; do sleep 0.5; done")
         wait_for("the ranks", lambda: all(self.c.log(job, rank) == "up\n" for rank in self.ranks(job)), self.seconds)
         self.c.json("cancel", job)
@@ -142,7 +144,7 @@ class Jobs:
             assert self.c.log(job, rank) == "up\nbye\n", self.c.log(job, rank)
 
     def memory(self):
-        """Want of it names limit and rank, and shows the kernel's words where they may be read."""
+        """Running out of memory names limit and rank, and shows the kernel's message where it can be read."""
         job = self.submit("[ $GLOBAL_RANK = 0 ] || exec sleep 1000; dd if=/dev/zero of=/dev/null bs=300M count=1; exit 3")
         end = self.ended(job, "failed")
         assert "rank 0 exited with code 3 (out of memory: the container's limit is 64 MiB)" in end["reason"], end["reason"]
@@ -152,7 +154,7 @@ class Jobs:
             assert "(dd)" in self.c.run("logs", "--first-failure", job).stdout
 
     def pinned(self, registry):
-        """An image is pinned when the job is submitted, pulled, and stays it when its tag moves."""
+        """An image is pinned when the job is submitted and pulled; the job keeps it when the tag moves."""
         c, name = self.c, f"{registry.name}/train:1"
         one = registry.push("train:1", "one\n", self.seconds)
         job = self.submit("cat /etc/which; " + WAITS % "moved" + "exit $HELIOS_ATTEMPT", name, "restarts: 1\n")
@@ -165,7 +167,7 @@ class Jobs:
         (c.dir / "moved").touch()
         self.ended(job, "failed")
         assert [c.json("logs", job, "--attempt", n)["text"] for n in (1, 2)] == ["one\n", "one\n"]
-        # The next one has what the tag is now: this node has nothing under it.
+        # The next job gets what the tag means now: this node has nothing under it.
         later = self.submit("cat /etc/which", name)
         assert self.ended(later, "succeeded")["image"] == two != one
         assert c.log(later) == "two\n"
@@ -175,14 +177,14 @@ class Jobs:
         assert f"{registry.name}/train@sha256:0000" in why and "is not available: podman pull: " in why, why
 
     def broken(self, breaks, words):
-        """What is the reason of a job that starts while `breaks`, a context, holds."""
+        """The reason of a job that starts while `breaks`, a context, holds."""
         with breaks:
             why = self.c.wait_job(self.submit("true"), "failed", seconds=self.seconds)["reason"]
         self.note(why)
         assert all(word in why for word in words), why
 
     def outlive(self, away):
-        """Containers outlive the Agent; podman being away meanwhile, as long as the context holds, is a warning."""
+        """Containers outlive the Agent; while the context makes podman unreachable, that is a warning."""
         c = self.c
         job = self.submit("echo one; " + WAITS % "open" + "echo two; exit 6")
         pids = self.ranks(job)

@@ -1,10 +1,10 @@
-"""A port for a server that is told its own."""
+"""A port for a server that has to be told its port."""
 import itertools
 import os
 import socket
 
-FIRST, COUNT = 10000, 10000  # below those that the kernel gives out: nobody gets one between our look and the server's
-_numbers = itertools.count(os.getpid() * 16)  # each process looks at its own first
+FIRST, COUNT = 10000, 10000  # below the ephemeral range: no process gets one between the check and the server's start
+_numbers = itertools.count(os.getpid() * 16)  # each process tries its own numbers first
 
 
 def free_port():

@@ -1,4 +1,4 @@
-/* What a process or a thread is doing, as the kernel tells. */
+/* What a process or a thread is doing, as the kernel reports it. */
 #ifndef TESTS_SUPPORT_PROCESS_STATE_H
 #define TESTS_SUPPORT_PROCESS_STATE_H
 
@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/types.h>
 
-/* R, S, D, T (stopped), Z ...; 0 = there is none. path: /proc/PID/stat, /proc/PID/task/TID/stat */
+/* R, S, D, T (stopped), Z ...; 0 = no such process. path: /proc/PID/stat,
+ * /proc/PID/task/TID/stat */
 static inline char process_state(const char *path)
 {
     char text[512] = "";
@@ -18,12 +19,12 @@ static inline char process_state(const char *path)
     size_t n = fread(text, 1, sizeof(text) - 1, f);
     fclose(f);
     text[n] = '\0';
-    const char *name_end = strrchr(text, ')'); /* the name may hold anything */
+    const char *name_end = strrchr(text, ')'); /* the name can contain any character */
     return name_end != NULL && name_end[1] == ' ' ? name_end[2] : '\0';
 }
 
-/* Threads of a process that are in this system call, any of them with -1. Of what the test may
- * trace: its children. */
+/* Number of threads of a process that are in this system call; -1 = in any. Only for processes that
+ * the test may trace: its children. */
 static inline int threads_in_call(pid_t pid, long number)
 {
     char path[320], text[64];

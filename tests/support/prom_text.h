@@ -1,5 +1,5 @@
-/* A strict reader of the Prometheus text format 0.0.4 for tests; it shares no code with the
- * writer. prom_parse() fails the test on the first thing a scraper would refuse. */
+/* A strict reader of the Prometheus text format 0.0.4 for tests; it shares no code with the writer.
+ * prom_parse() fails the test at the first thing that a scraper would refuse. */
 #ifndef HL_TESTS_SUPPORT_PROM_TEXT_H
 #define HL_TESTS_SUPPORT_PROM_TEXT_H
 
@@ -94,7 +94,7 @@ static inline void prom_sample_line(struct prom *p, const char *line, const char
     p->count++;
 }
 
-/* Buckets of one histogram never fall, end with +Inf, and that equals _count. */
+/* Checks that the buckets of a histogram never fall, end with +Inf, and that +Inf equals _count. */
 static inline void prom_histograms(const struct prom *p)
 {
     double last = 0, inf = -1;
@@ -146,7 +146,7 @@ static inline void prom_parse(const char *text, struct prom *p)
     prom_histograms(p);
 }
 
-/* The value, or -1 where there is no such sample. */
+/* The value, or -1 if there is no such sample. */
 static inline double prom_value(const struct prom *p, const char *name, const char *labels)
 {
     for (size_t i = 0; i < p->count; i++)

@@ -1,4 +1,4 @@
-/* Messages of Protocol Buffers for tests, written by hand. */
+/* Protocol Buffers messages for tests, written by hand. */
 #ifndef HL_TEST_PROTOBUF_H
 #define HL_TEST_PROTOBUF_H
 
@@ -34,7 +34,7 @@ static inline void pb_text(struct hl_buf *b, unsigned field, const char *text)
     pb_bytes(b, field, text, strlen(text));
 }
 
-/* A message as a field of another; it is empty afterwards. */
+/* Adds a message as a field of another; it is empty afterwards. */
 static inline void pb_message(struct hl_buf *b, unsigned field, struct hl_buf *message)
 {
     pb_bytes(b, field, message->data != NULL ? message->data : "", message->len);
@@ -49,7 +49,7 @@ static inline void pb_entry(struct hl_buf *b, unsigned field, const char *key, c
     pb_message(b, field, &entry);
 }
 
-/* What every answer of the API server is. */
+/* The envelope of every answer of the API server. */
 static inline void pb_wrapped(struct hl_buf *b, unsigned field, struct hl_buf *object)
 {
     struct hl_buf unknown = HL_BUF(1 << 26), kind = HL_BUF(64);

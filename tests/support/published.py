@@ -1,4 +1,4 @@
-"""Checkpoints as they are published: taken at two layouts, read at the other one, and written again bit for bit."""
+"""Checkpoints as they are published: imported at two layouts, read at the other one, and exported bit for bit."""
 import json
 import random
 import unittest
@@ -56,14 +56,14 @@ class PublishedCase(unittest.TestCase):
         return {n: (header[n]["dtype"], header[n]["shape"], d) for n, d in data.items()}, json.loads((out / config_file).read_text())
 
     def same_out(self, name, tensors, config, **files):
-        """The model's export has these tensors, bit for bit, and what the config says."""
+        """The model's export has these tensors, bit for bit, and the values of the config."""
         got, said = self.exported(name, **files)
         self.assertEqual(got.keys(), tensors.keys())
         self.assertEqual([n for n in got if got[n] != tensors[n]], [])
         self.assertEqual({k: said[k] for k in config if k != "torch_dtype"}, {k: config[k] for k in config if k != "torch_dtype"})
 
     def same_ranks(self, one, two, experts=False):
-        """What is stored at TP1 x PP1 and is read at TP2 x PP2 is what is stored so."""
+        """A version stored at TP1 x PP1 and read at TP2 x PP2 equals one stored at TP2 x PP2."""
         sizes = {"ep_size": 2, "etp_size": 1} if experts else {}
         with helios.Session(self.c.info["controller"]) as me:
             for pp, tp, ep in ((p, t, e) for p in range(2) for t in range(2) for e in range(2 if experts else 1)):
@@ -73,7 +73,7 @@ class PublishedCase(unittest.TestCase):
                 self.assertEqual([n for n in cut if not torch.equal(flat(cut[n]), flat(own[n]))], [])
 
     def check(self, config, shapes, *, dtype="BF16", same=(), dropped=(), experts=False):
-        """Imported at two layouts, read at the other one, and written again but for what is computed."""
+        """Imported at two layouts, read at the other one, and exported except for what is computed."""
         home, tensors = self.write(config, shapes, dtype, same)
         more = ("--ep", 2, "--etp", 1) if experts else ()
         one, two = self.c.take(home), self.c.take(home, "--tp", 2, "--pp", 2, *more)

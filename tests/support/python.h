@@ -1,14 +1,14 @@
 /* support/python.h - a Python with torch that runs pieces of code, each in a forked process: torch
- * is imported once for all of them, which takes longer than most of them do.
+ * is imported once for all, because the import takes longer than most of them.
  *
  *     test  --length, code-->  python: fork --> exec(code)
  *           <--exit status---          wait <----'
  *
  * Owns:    the process; python_stop ends it.
  * Threads: the caller's.
- * Errors:  77 = there is no Python or no torch, as a skipped program; else the code's exit status.
+ * Errors:  77 (skipped) = there is no Python or no torch; else the code's exit status.
  * Units:   none.
- * Limits:  one for a program.
+ * Limits:  one per program.
  */
 #ifndef TESTS_SUPPORT_PYTHON_H
 #define TESTS_SUPPORT_PYTHON_H
@@ -59,8 +59,8 @@ static struct {
 
 static inline void python_main(int in, int out)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that crashes leaves no process */
-    unsetenv("LD_PRELOAD");           /* of a sanitizer */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that crashes leaves no process behind */
+    unsetenv("LD_PRELOAD");           /* set by a sanitizer */
     setenv("OMP_NUM_THREADS", "1", 1);
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
@@ -69,7 +69,7 @@ static inline void python_main(int in, int out)
     _exit(PYTHON_NONE);
 }
 
-/* Of the code, or of the process if that has ended. */
+/* Status of the code, or of the process if that has ended. */
 static inline int python_answer(void)
 {
     int code, status;

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 def ranks(run: Callable[[int], Any], world: int = 2, limit: int = 200,
           dies: tuple[int, ...] = ()) -> list[Any]:
-    """What run(rank) returns in each. ``dies``: ranks that end otherwise; limit: seconds."""
+    """Returns what run(rank) returned in each. ``dies``: ranks that end otherwise; limit: seconds."""
     sys.stdout.flush()
     readers, pids = [], []
     for rank in range(world):
@@ -41,5 +41,6 @@ def ranks(run: Callable[[int], Any], world: int = 2, limit: int = 200,
 
 
 def alone(run: Callable[[], Any]) -> Any:
-    """What run() returns, in a process of its own: torch 2 has no backward in children of one that had."""
+    """What run() returns, in a process of its own: in torch 2 children of a process that had a backward
+    can have none."""
     return ranks(lambda _: run(), world=1)[0]

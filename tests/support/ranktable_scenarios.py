@@ -1,5 +1,6 @@
-"""What helios-ranktable must do, told once for every API server: the one that a test can break (tests/support/kube_api.py)
-and a real one (tests/support/apiserver.py). A kubelet and Volcano are played by making pods and writing their status."""
+"""What helios-ranktable must do, written once for every API server: the one that a test can break
+(tests/support/kube_api.py) and a real one (tests/support/apiserver.py). Tests play the kubelet and Volcano: they create
+pods and write their status."""
 from __future__ import annotations
 
 import json
@@ -19,7 +20,7 @@ LABEL = {"ring-controller.atlas": "ascend-910"}
 KEY = "ascend.kubectl.kubernetes.io/ascend-910-configuration"
 KEYS = (KEY, "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
         "atlas.kubectl.kubernetes.io/ascend-910-configuration")
-WAIT_S = 90  # what must come, on a busy machine, too
+WAIT_S = 90  # for what must happen, on a busy machine, too
 INITIALIZING = '{"status":"initializing"}'
 
 
@@ -62,7 +63,8 @@ class Controller:
         return self.metric("helios_ranktable_rounds_total")
 
     def let_decide(self, rounds):
-        """Until it has looked so often for what it should do: time of its own, of which a busy machine gives it little."""
+        """Waits until it has checked so often what it should do: counted in its rounds, because a busy machine gives it
+        little time."""
         until = self.rounds() + rounds
         wait_for(f"{rounds} rounds of the controller", lambda: self.rounds() >= until, WAIT_S + rounds)
 
@@ -121,7 +123,7 @@ def pod_object(job, index, version=0, labels=LABEL, name=None):
 
 
 class World:
-    """A namespace of an API server, and who acts in it. A test case sets `api`, `ns`, and has controller()."""
+    """A namespace of an API server, and the actors in it. A test case sets `api` and `ns` and has controller()."""
 
     def job(self, name="j", replicas=2, ns=None, config_map=True, volume=None):
         if config_map:
@@ -134,7 +136,7 @@ class World:
             "data": {"hccl.json": INITIALIZING, "other": "theirs"}})
 
     def pod(self, job, index, server=None, rank=None, key=KEY, **how):
-        """A pod; with `server`, what the device plugin and the kubelet add."""
+        """A pod; with `server`, including what the device plugin and the kubelet add."""
         made = self.api.create("pods", pod_object(job, index, **how))
         if rank is not None:
             self.annotate(made, {"hccl/rankIndex": str(rank)})
@@ -161,7 +163,7 @@ class World:
         return json.loads(self.data(name, ns)["hccl.json"])
 
     def write(self, text, key="hccl.json"):
-        """What somebody else does to the ConfigMap."""
+        """A change to the ConfigMap by another client."""
         self.api.patch("configmaps", self.ns, "rings-config-j", {"data": {key: text}})
 
     def ranks(self, **where):
@@ -179,7 +181,7 @@ class World:
         wait_for(f"the table says {ranks}", lambda: self.ranks(**where) == ranks, WAIT_S)
 
     def settle(self, c, rounds=6):
-        """Nothing is written any more."""
+        """Waits until there are no more writes."""
         before = -1
         while before != c.writes():
             before = c.writes()
@@ -234,7 +236,7 @@ class Scenarios(World):
         self.pod(job, 0, server=7)
         self.assertEqual(self.ranks(), {"7": 0, "2": 2})
         self.settle(c)
-        self.assertEqual((c.writes(), c.reads()), (3, 0))  # what is ours is known
+        self.assertEqual((c.writes(), c.reads()), (3, 0))  # our own objects are recognized
 
     def test_a_pod_that_fails_is_lost(self):
         self.two()
@@ -317,7 +319,7 @@ class Scenarios(World):
         self.settle(c)
         self.assertEqual(c.writes(), writes)
         job = self.job(config_map=False)
-        self.pod(job, 0, server=3)  # j-w-1 is still the old job's
+        self.pod(job, 0, server=3)  # j-w-1 still belongs to the old job
         self.wait_status("initializing")
         self.delete("pods", "j-w-1")
         self.pod(job, 1, server=4)
@@ -349,7 +351,7 @@ class Scenarios(World):
         self.wait_status("initializing", name="d")
         pod["metadata"] = {"name": "d-w-9", "namespace": self.ns, "labels": {**LABEL, "deploy-name": "d"}}
         self.give(self.api.create("pods", pod), 9)
-        self.assertEqual(self.ranks(name="d"), {"9": 0, "2": 2})  # who stayed keeps its rank
+        self.assertEqual(self.ranks(name="d"), {"9": 0, "2": 2})  # pods that stayed keep their ranks
         self.settle(c)
 
     # ---- the ConfigMap ----
@@ -372,7 +374,7 @@ class Scenarios(World):
         self.write("mine", "other")
         self.settle(c)
         self.assertEqual(self.data()["other"], "mine")
-        self.assertLessEqual(c.reads(), 5)  # one for each thing that was done to it
+        self.assertLessEqual(c.reads(), 5)  # one for each change that was made to it
 
     def test_another_writer_of_its_config_map_does_not_keep_it_waiting(self):
         self.controller()
@@ -396,7 +398,7 @@ class Scenarios(World):
         finally:
             ending.set()
             writer.join()
-        self.assertLess(took, 5 if others > 10 * took else WAIT_S)  # slower only where the machine is
+        self.assertLess(took, 5 if others > 10 * took else WAIT_S)  # slower only if the machine is
         self.assertEqual(self.data()["other"], str(len(written) - 1))  # nothing of theirs is lost
 
     def test_two_jobs_want_one_config_map(self):
@@ -422,7 +424,7 @@ class Scenarios(World):
         self.delete("pods", "j-w-1")
         self.wait_status("initializing")
         c.kill()
-        self.delete("pods", "j-w-0")  # while nobody looks
+        self.delete("pods", "j-w-0")  # while no instance runs
         self.pod(job, 1, server=2)
         c = self.controller("--no-leader-elect")
         self.settle(c)
@@ -472,7 +474,7 @@ class Scenarios(World):
         self.two(first)
         self.settle(second)
         self.assertEqual((second.leads(), second.writes(), second.reads()), (False, 0, 0))
-        first.end()  # sets it free
+        first.end()  # releases the lease
         self.delete("pods", "j-w-1")
         self.wait_status("initializing")
         self.assertTrue(second.leads())

@@ -19,7 +19,7 @@
 
 #define RS_LAYOUTS 32
 
-/* 4 layers; 2 or 4 query groups, so that tp 4 cuts a group in two; no vocabulary divides. */
+/* 4 layers; 2 or 4 query groups, so that tp 4 splits a group; no vocabulary is divisible. */
 static const struct hf_fixture rs_models[] = {
     {.arch = "llama",
      .layers = 4,
@@ -65,7 +65,7 @@ struct rs_layout {
     struct hf_slices s;
 };
 
-/* Every tensor as it is, in a shard of its own. */
+/* Every tensor unchanged, in a shard of its own. */
 static inline void rs_whole(const struct hf_model *m, struct rs_layout *out)
 {
     struct hl_partition_plan p = {
@@ -99,7 +99,7 @@ static inline void rs_whole(const struct hf_model *m, struct rs_layout *out)
     out->s.plan = p;
 }
 
-/* The model unsliced and at every tp x pp x virtual stages that fits it; returns how many. */
+/* The model unsliced and at every tp x pp x virtual stages that fits it; returns their number. */
 static inline size_t rs_layouts(const struct hf_model *m, struct rs_layout list[RS_LAYOUTS])
 {
     static const int tps[] = {1, 2, 3, 4}, pps[] = {1, 2, 4}, chunks[] = {1, 2};
@@ -131,7 +131,7 @@ static inline void rs_layouts_free(struct rs_layout *list, size_t n)
         hf_slices_free(&list[i].s);
 }
 
-/* One operation, element by element; every byte that it writes is counted in `hits`. */
+/* One operation, element by element; `hits` counts every byte that it writes. */
 static inline void rs_apply(const struct hl_reshard_op *op, const struct hf_slices *from,
                             uint8_t *dst, uint8_t *hits, uint64_t size)
 {
@@ -178,7 +178,7 @@ static inline void rs_same_bytes(const struct rs_layout *a, const struct rs_layo
     free(hits);
 }
 
-/* What A's slices become by the plan from A to B is what B has. */
+/* Applies the plan from A to B to A's slices and compares with B's. */
 static inline void rs_check_pair(const struct hf_model *m, const struct rs_layout *a,
                                  const struct rs_layout *b)
 {

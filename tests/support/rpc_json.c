@@ -62,7 +62,7 @@ struct async_call {
     const struct hl_api_method *method;
     rpc_json_done done;
     void *arg;
-    hl_status st; /* of a call that was not made */
+    hl_status st; /* of a call that could not be made */
     char text[512];
 };
 

@@ -29,11 +29,11 @@ void rpc_json_call_async(struct hl_rpc_peer *peer, const char *method, const jso
 /* `params` is borrowed until the handler returns. */
 typedef void (*rpc_json_handler)(void *arg, struct hl_rpc_call *call, const char *method,
                                  const json_t *params);
-/* Every method of the interface ("Controller", "Agent", "L3") is given to the handler. */
+/* Passes every method of the interface ("Controller", "Agent", "L3") to the handler. */
 hl_status rpc_json_serve(struct hl_rpc *rpc, const char *interface,
                          const struct hl_rpc_serve_opts *opts, rpc_json_handler handler,
                          struct hl_rpc_server **out) HL_CHECK;
-/* Takes the reference to `result`, NULL = all defaults. */
+/* Takes the reference to `result`; NULL = all defaults. */
 void rpc_json_reply(struct hl_rpc_call *call, json_t *result);
 
 #ifdef __cplusplus

@@ -1,8 +1,9 @@
-/* rpc_lines ADDRESS INTERFACE: makes the calls that stdin has, one a line, one after the other, so
- * that a script needs no process for each.
+/* rpc_lines ADDRESS INTERFACE: reads calls from stdin, one a line, and makes them in order, so that
+ * a script needs no process for each.
  *
  *     in   METHOD TIMEOUT_MS {parameters}
- *     out  {"ok": true, "result": {...}} or {"ok": false, "status": "...", "text": "..."} */
+ *     out  {"ok": true, "result": {...}} or {"ok": false, "status": "...", "text": "..."}
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

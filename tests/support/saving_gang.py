@@ -1,4 +1,4 @@
-"""All ranks of a model in this process, which save versions of it."""
+"""All ranks of a model in this process, saving versions of it."""
 from __future__ import annotations
 
 import helios
@@ -16,7 +16,8 @@ class SavingGang:
         self.step = 0
 
     def save(self, change=None, **how):
-        """A version whose state is version 1's. change(rank, state, optim) may alter both, or return another state."""
+        """Saves a version that starts from version 1's state. change(rank, state, optim) can alter both, or return
+        another state."""
         self.step += 1
         for number, session in enumerate(self.sessions):
             state = {n: t.clone() for n, t in session.load_state_dict(version=1).items()}

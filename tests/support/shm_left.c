@@ -1,8 +1,8 @@
-/* Linked into every test in C. It removes its files from /dev/shm when it ends, also when it has
- * failed; and when it starts, the files of tests that were killed. Such a file is named
- * helios-test-WORDS-PID, and whatever follows; it belongs to that process. A process of another PID
- * namespace may share /dev/shm and looks dead from here, so only files older than any test runs
- * are taken for abandoned. */
+/* Linked into every test in C. It removes the test's files from /dev/shm at its end, also after a
+ * failure, and at its start those of tests that were killed. Such a file is named
+ * helios-test-WORDS-PID with any suffix and belongs to that process. A process of another PID
+ * namespace can share /dev/shm and looks dead from here, so only files older than any test runs
+ * count as abandoned. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 static pid_t self;
 
-/* 0 = it names nobody. */
+/* 0 = the name has no pid. */
 static pid_t owner_of(const char *name)
 {
     if (strncmp(name, PREFIX, sizeof(PREFIX) - 1) != 0)
@@ -59,7 +59,7 @@ static void remove_files(int own)
 
 static void leave(void)
 {
-    if (getpid() == self) /* not its children */
+    if (getpid() == self) /* not in its children */
         remove_files(1);
 }
 

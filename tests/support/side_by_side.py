@@ -1,4 +1,4 @@
-"""Tests that mostly wait, several at a time: what each of them tells is told as a whole when it has ended."""
+"""Runs several tests that mostly wait at a time; the output of each is printed as a whole when it has ended."""
 from __future__ import annotations
 
 import concurrent.futures
@@ -9,7 +9,7 @@ TOLD = ("addSuccess", "addFailure", "addError", "addSkip", "addExpectedFailure",
 
 
 class Recorder(unittest.TestResult):
-    """What was told of one test, to be told again."""
+    """The recorded result of one test, to be reported again."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class Recorder(unittest.TestResult):
 
 
 class SideBySide(unittest.TestSuite):
-    """`at_once` tests at a time, in the order given. setUpClass of their classes runs before, in this thread."""
+    """Runs `at_once` tests at a time, in the order given. setUpClass of their classes runs before, in this thread."""
 
     def __init__(self, tests, at_once):
         super().__init__(tests)

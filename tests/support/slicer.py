@@ -42,7 +42,7 @@ def _llama_layer(hf: Tensors, config: dict, number: int) -> Tensors:
         q, k, v = (hf.get(f"{p}self_attn.{x}_proj.{kind}") for x in "qkv")
         if q is not None:
             out[f"self_attention.linear_qkv.{kind}"] = _fuse_qkv(q, k, v, groups)
-    # Gate and up stay two matrices until they are cut; see _cut.
+    # Gate and up stay two matrices until they are split; see _cut.
     out["mlp.linear_fc1.weight"] = torch.stack([hf[p + "mlp.gate_proj.weight"],
                                                 hf[p + "mlp.up_proj.weight"]])
     return out
@@ -66,7 +66,7 @@ def _gpt2_layer(hf: Tensors, config: dict, number: int) -> Tensors:
 
 
 def _cut(name: str, tensor: torch.Tensor, tp: int, t: int) -> torch.Tensor:
-    """Share of tensor-parallel rank t."""
+    """The share of tensor-parallel rank t."""
     if "layernorm" in name or "layer_norm" in name:
         return tensor
     if "linear_fc1" in name and tensor.dim() == 3:  # [gate or up, rows, columns]
@@ -80,7 +80,7 @@ def _cut(name: str, tensor: torch.Tensor, tp: int, t: int) -> torch.Tensor:
 
 def stage_layers(layers: int, pp: int, first: int = 0, last: int = 0,
                  chunks: int = 1) -> list[list[list[int]]]:
-    """[stage][chunk] -> global layer numbers, by dealing layers out one after the other."""
+    """[stage][chunk] -> global layer numbers, by dealing out layers one by one."""
     if chunks > 1:
         each = layers // pp // chunks
         order = [(stage, chunk) for chunk in range(chunks) for stage in range(pp)]

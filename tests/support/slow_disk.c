@@ -1,5 +1,5 @@
-/* LD_PRELOAD: each fsync() and fdatasync() of helios-controller takes as many ms as the file named
- * by SLOW_DISK says, each pread() of helios-l3d as the one named by SLOW_READS. */
+/* LD_PRELOAD: each fsync() and fdatasync() of helios-controller takes as many ms as the file
+ * SLOW_DISK says, each pread() of helios-l3d as the file SLOW_READS says. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

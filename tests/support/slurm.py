@@ -1,4 +1,4 @@
-"""A Slurm cluster of a test's own: slurmctld and two slurmd on this machine, each a node by its name (slurmd -N)."""
+"""A Slurm cluster for a test: slurmctld and two slurmd on this machine, each a node with its own name (slurmd -N)."""
 import os
 import pathlib
 import shutil
@@ -52,7 +52,7 @@ def missing():
 class Slurm:
     def __init__(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-slurm-"))
-        os.chmod(self.dir, 0o755)  # munge looks at who may write above its socket
+        os.chmod(self.dir, 0o755)  # munge checks who can write to the folders above its socket
         self.daemons = []
         self.env = {**os.environ, "SLURM_CONF": str(self.dir / "slurm.conf")}
         (self.dir / "state").mkdir()

@@ -1,4 +1,5 @@
-"""The frame of tests of nodes' stores: self.c is a cluster whose nodes have L2 and L1, self.nodes what they told."""
+"""Base class for tests of nodes' stores: self.c is a cluster whose nodes have L2 and L1, self.nodes what they
+reported."""
 import os
 import unittest
 
@@ -8,7 +9,7 @@ from support.cluster import cluster
 
 class StoreCase(unittest.TestCase):
     def start(self, up=(), **options):
-        """Of a cluster, with the model m."""
+        """Starts a cluster with the model m."""
         world = cluster(tcp=True, up=("--l2-size", "64MiB", "--devices", "emu:16MiB", *up), **options)
         self.c = world.__enter__()
         self.addCleanup(world.__exit__, None, None, None)
@@ -17,7 +18,7 @@ class StoreCase(unittest.TestCase):
         self.nodes = {n["node"]["name"]: n["node"] for n in self.c.json("nodes")["items"]}
 
     def client(self, node="", **options):
-        """A rank's client: on `node`, or where there is no store."""
+        """A rank's client on `node`, or without a node's store."""
         socket = self.nodes[node]["storeSocket"] if node else ""
         os.environ.update(HELIOS_STORE_SOCKET=socket, HELIOS_NODE=node)
         from helios import _abi  # HELIOS_LIBRARY is set by then

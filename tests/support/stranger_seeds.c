@@ -12,18 +12,18 @@
 
 enum {
     MUTATED = 1, /* most of the time */
-    FRAMED = 2,  /* a ZMTP frame around it, of the length it has after that */
-    MORE = 4,    /* the frame says that another follows */
+    FRAMED = 2,  /* in a ZMTP frame of the resulting length */
+    MORE = 4,    /* the frame says that another one follows */
     CARRIES = 8  /* a descriptor */
 };
 
-#define GROWTH 8192 /* more than mutations and a frame add to a piece */
+#define GROWTH 8192 /* mutations and a frame add less than this to a piece */
 
 struct piece {
     uint32_t flags;
     uint32_t len;
     uint32_t sums;
-    uint32_t sum[SEEDS_SUMS][2]; /* a CRC-32 of [0] to [1] stands at [1] */
+    uint32_t sum[SEEDS_SUMS][2]; /* a CRC-32 of [0] to [1] is stored at [1] */
     const uint8_t *bytes;
 };
 
@@ -151,7 +151,7 @@ static void set_word(struct seeds *s, uint8_t *bytes, size_t len, size_t at)
     memcpy(bytes + at, word, len - at < 4 ? len - at : 4);
 }
 
-/* A few bytes once more, in front of themselves. */
+/* Repeats a few bytes, in front of themselves. */
 static size_t repeat(struct seeds *s, uint8_t *bytes, size_t len, size_t at)
 {
     size_t more = seeds_below(s, 64);
@@ -161,7 +161,7 @@ static size_t repeat(struct seeds *s, uint8_t *bytes, size_t len, size_t at)
     return len + more;
 }
 
-/* The new length. There is room for GROWTH bytes more. */
+/* Returns the new length. There must be room for GROWTH more bytes. */
 static size_t mutate(struct seeds *s, uint8_t *bytes, size_t len)
 {
     static const uint8_t how_many[] = {0, 1, 1, 2, 3, 8};

@@ -1,10 +1,10 @@
-/* tests/support/stranger_seeds.h - messages that a stranger may send, and mutations of them.
+/* tests/support/stranger_seeds.h - messages that an unknown peer may send, and mutations of them.
  *
- * A file of seeds is made by tests/support/strangers.py. A seed is a list of pieces; a message is a
- * seed whose pieces that may be mutated are. On a stream the pieces follow each other; at a socket
- * of packets each is one.
+ * A file of seeds is made by tests/support/strangers.py. A seed is a list of pieces, some of which
+ * can be mutated; a message is a seed with those mutated. On a stream the pieces follow each other;
+ * on a packet socket each is a packet.
  *
- * Owns:    the bytes of the file; a message owns its bytes, which it keeps for the next one.
+ * Owns:    the bytes of the file; a message owns its bytes and reuses them for the next one.
  * Threads: one.
  * Errors:  NULL, with a sentence on stderr.
  * Units:   bytes.
@@ -36,12 +36,12 @@ struct message {
 
 struct seeds;
 
-/* `seed` chooses every message that is made of them. */
+/* `seed` determines every message that is made from them. */
 struct seeds *seeds_open(const char *path, uint64_t seed);
 void seeds_close(struct seeds *s);
 /* A number below n. */
 uint64_t seeds_below(struct seeds *s, uint64_t n);
-/* The next message; false where there is no memory. */
+/* The next message; false if out of memory. */
 bool seeds_next(struct seeds *s, struct message *out);
 void message_fini(struct message *m);
 

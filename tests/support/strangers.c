@@ -1,9 +1,9 @@
-/* strangers ADDRESS stream|packets SEEDS COUNT SEED WINDOW: so many mutated messages to a daemon's
- * port, each on a connection of its own; WINDOW connections at a time. A connection is half closed
- * behind its message, at once or LINGER_NS later, and read to its end. Prints as JSON how many
- * connections the daemon answered with at least a byte, and how they ended: the daemon closed one,
- * reset it, left it open for PATIENCE_NS after its last byte, or did not take it. Whatever it does
- * with a connection is fine here. */
+/* strangers ADDRESS stream|packets SEEDS COUNT SEED WINDOW: sends COUNT mutated messages to a
+ * daemon's port, each on a connection of its own, WINDOW connections at a time. A connection is
+ * half closed after its message, at once or LINGER_NS later, and read to its end. Prints as JSON
+ * how many connections the daemon answered with at least a byte, and how they ended: the daemon
+ * closed one, reset it, left it open for PATIENCE_NS after its last byte, or did not accept it. The
+ * daemon may do any of these. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +23,7 @@
 
 #define WINDOW_MAX  64
 #define PATIENCE_NS (10 * HL_NS_PER_S)
-#define SOURCES     200 /* addresses of 127/8 that connections come from: one has 28,000 ports */
+#define SOURCES     200 /* addresses of 127/8 that connections come from: each has 28,000 ports */
 #define LINGER_NS   (20 * HL_NS_PER_MS)
 #define NEAR_MS     10
 
@@ -33,11 +33,11 @@ struct connection {
     int fd; /* -1: none */
     uint64_t deadline_ns;
     struct message message;
-    size_t sent;  /* bytes; pieces, of packets */
-    size_t first; /* bytes that are sent at once, of a stream */
+    size_t sent;  /* bytes; on a packet socket, pieces */
+    size_t first; /* bytes sent first, on a stream */
     bool broken;  /* the daemon did not take all of it */
     bool answered;
-    bool lingers; /* all is sent, and it is not half closed */
+    bool lingers; /* everything is sent, and it is not yet half closed */
     uint64_t linger_ns, half_close_ns;
 };
 
@@ -78,7 +78,7 @@ static bool parse_address(const char *text, struct sender *s)
     return inet_pton(AF_INET, host, &in->sin_addr) == 1;
 }
 
-/* From another address each time: those of one run out of ports. */
+/* Uses another source address each time: a single one runs out of ports. */
 static bool bind_source(const struct sender *s, int fd)
 {
     int one = 1;
@@ -138,8 +138,8 @@ static size_t remaining(const struct sender *s, const struct connection *c)
     return (s->packets ? c->message.count : c->message.len) - c->sent;
 }
 
-/* What can be sent now. A daemon that does not want more has closed the connection already, or
- * will: reading tells. */
+/* Sends what it can. If the daemon takes no more, it has closed the connection or will: reading
+ * shows that. */
 static void send_some(struct sender *s, struct connection *c)
 {
     size_t once = c->sent == 0 ? c->first : SIZE_MAX;
@@ -159,7 +159,7 @@ static void send_some(struct sender *s, struct connection *c)
         s->bytes += (uint64_t)n;
         c->sent += s->packets ? 1 : (size_t)n;
         if (once != SIZE_MAX && remaining(s, c) > 0)
-            return; /* the rest with the next event */
+            return; /* the rest is sent at the next event */
     }
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
     (void)epoll_ctl(s->epoll, EPOLL_CTL_MOD, c->fd, &e);

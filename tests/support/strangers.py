@@ -1,4 +1,5 @@
-"""Seeds of what a stranger may send to each kind of port, and the program that sends mutations of them (strangers.c)."""
+"""Seeds of what an unknown peer may send to each kind of port, and the program that sends mutations of them
+(strangers.c)."""
 import json
 import pathlib
 import random
@@ -10,11 +11,12 @@ from support.cluster import BUILD
 
 SENDER = BUILD / "tests" / "strangers"
 SEEDS = 2000  # of a port
-# Connections at a time. A daemon closes the oldest of 64 that have said nothing yet, of HTTP's the oldest of 16.
+# Connections at a time. Of connections without a request yet, a daemon closes the oldest of 64, for HTTP the oldest of
+# 16.
 WINDOW, HTTP_WINDOW = 48, 12
 MUTATED, FRAMED, MORE, CARRIES = 1, 2, 4, 8  # as stranger_seeds.c has them
 DATA_SUM, MIGRATE_SUM = [(0, 60)], [(0, 92)]
-# Not the names of what the cluster has: whoever may call may also remove it.
+# Not the names of what the cluster has: any caller can also remove those.
 WORDS = ("", "0", "-1", "stranger", "x" * 4096, "f" * 32, "0" * 32, "../..", "/", "dir:/nowhere", "127.0.0.1:1", "%n%s", "{}", "a: [b",
          "name: x\nreplicas: 1\n", "\u00e9\u4e2d")
 
@@ -24,7 +26,7 @@ def as_is(content, flags=0):
 
 
 def mutated(content, sums=(), flags=0):
-    """Most often with the sums put right: of `start` to `end`, at `end`."""
+    """Mostly with corrected checksums: of `start` to `end`, stored at `end`."""
     return content, MUTATED | flags, sums
 
 
@@ -61,7 +63,7 @@ def seed_migrate(_, rng):
 
 
 def seed_pool(_, rng):
-    """SOCK_SEQPACKET: each piece is a packet; some bring a descriptor."""
+    """SOCK_SEQPACKET: each piece is a packet; some carry a descriptor."""
     asked = wire.pool_message(rng.randrange(10), 2, rng.choice((0, 1, rng.getrandbits(60))), rng.choice((0, 1, 4096)),
                               rng.choice((0, 1, 4096, 1 << 62)))
     carries = CARRIES if rng.random() < 0.2 else 0
@@ -75,7 +77,7 @@ def seed_http(_, rng):
                     f"\r\nContent-Length: {rng.choice(('0', '-1', '9' * 30))}\r\n\r\n".encode())]
 
 
-# ---- of a cluster with a secret: who does not know it gets no further than this ----
+# ---- a cluster with a secret: peers that do not know it get no further than this ----
 
 def guarded_rpc(port, rng):
     if rng.random() < 0.3:
@@ -118,7 +120,7 @@ def write_seeds(path, port, rng, guarded):
 
 
 class Sender:
-    """The program, at work on one port."""
+    """The program, running against one port."""
 
     def __init__(self, port, directory, count, seed, guarded=False):
         self.port = port
@@ -129,7 +131,7 @@ class Sender:
         self.process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True)
 
     def result(self, seconds):
-        """How the connections ended, when all are."""
+        """How the connections ended, once all have."""
         try:
             said, _ = self.process.communicate(timeout=seconds)
         finally:

@@ -1,8 +1,8 @@
-/* support/swift_s3.h - the S3 server of swift_s3.py, started by a test and killed with it.
+/* support/swift_s3.h - the S3 server of swift_s3.py, started by a test and ending with it.
  *
  * Owns:    the process and its directory, until swift_stop.
  * Threads: one.
- * Errors:  swift_start returns 77 where Swift is not installed (it has said why), other than 0 when
+ * Errors:  swift_start returns 77 if Swift is not installed (it has printed why), other than 0 if
  *          it does not come up.
  * Units:   seconds.
  * Limits:  one at a time.
@@ -86,7 +86,7 @@ static inline void swift_stop(struct swift *s)
 static inline int swift_start(struct swift *s)
 {
     *s = (struct swift){0};
-    /* /var/tmp: extended attributes are not to be had on every /tmp */
+    /* /var/tmp: not every /tmp has extended attributes */
     snprintf(s->dir, sizeof(s->dir), "/var/tmp/helios-test-swift-XXXXXX");
     if (mkdtemp(s->dir) == NULL)
         return 1;

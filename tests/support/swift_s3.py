@@ -94,7 +94,7 @@ def make_rings(root, ports):
 
 
 def make_bucket(port):
-    """The archive does not make buckets. Signed here by the letter of AWS's description of version 4."""
+    """The archive does not create buckets. Signed here, literally as AWS describes version 4."""
     import hashlib
     import hmac
     import http.client
@@ -127,7 +127,7 @@ def main():
     check_xattr(root)
     (root / "swift.conf").write_text("[swift-hash]\nswift_hash_path_prefix = a\nswift_hash_path_suffix = b\n")
     swift.common.utils.set_swift_dir(str(root))
-    # Read once more: the module has looked into the system's configuration when it was imported.
+    # Reload: the module read the system's configuration when it was imported.
     swift.common.utils.HASH_PATH_PREFIX = swift.common.utils.HASH_PATH_SUFFIX = b""
     swift.common.utils.validate_configuration()
     from swift.common import wsgi

@@ -1,4 +1,4 @@
-"""Programs on a terminal of a given width: what a person at it would see."""
+"""Programs on a terminal of a given width: what a person would see there."""
 import fcntl
 import os
 import pty
@@ -12,8 +12,8 @@ import time
 
 def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout", interrupt=None,
                 strike=lambda program: program.send_signal(signal.SIGINT)):
-    """The command with `stream` on a pseudo-terminal of `columns`; its exit status and everything it wrote there. It is
-    interrupted once the bytes `interrupt` are seen."""
+    """Runs the command with `stream` on a pseudo-terminal of `columns`; returns its exit status and everything it wrote
+    there. It is interrupted once the bytes `interrupt` are seen."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     variables = {k: v for k, v in (env or os.environ).items() if k not in ("COLUMNS", "NO_COLOR")}
@@ -28,7 +28,7 @@ def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout", inte
             continue
         try:
             piece = os.read(master, 65536)
-        except OSError:  # EIO: the last one on the other end has gone
+        except OSError:  # EIO: the last process on the other end has gone
             piece = b""
         if not piece:
             break

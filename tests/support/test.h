@@ -5,12 +5,12 @@
  *         assert_int_equal(...);
  *     }
  *
- * The program runs all of them in the order of the file, or those that are named on its command
- * line, and prints the name and the result of each. `state` is cmocka's.
+ * The program runs all of them in the order of the file, or those named on its command line, and
+ * prints the name and the result of each. `state` is cmocka's.
  *
  * Owns:    nothing.
  * Threads: registration before main; the tests run in main's thread.
- * Errors:  the exit status is the number of tests that failed; 2 for a name that is no test's.
+ * Errors:  the exit status is the number of tests that failed; 2 for a name without a test.
  * Units:   none.
  * Limits:  TESTS_MAX tests in a program.
  */
@@ -30,7 +30,7 @@ extern "C" {
 
 #define TESTS_MAX 256
 
-/* Ends a test that can't run here. tests/summary.py shows the reason, a format with arguments. */
+/* Ends a test that can't run here. tests/summary.py prints the reason, a format with arguments. */
 #define TEST_SKIP(...)                                                                             \
     do {                                                                                           \
         print_message("[  REASON  ] " __VA_ARGS__);                                                \
@@ -38,15 +38,16 @@ extern "C" {
         skip();                                                                                    \
     } while (0)
 
-/* How long a test waits for what must come. A wait ends when it comes, so that a busy machine does
- * not fail the test, and a quiet one loses nothing. */
+/* How long a test waits for what must happen. A wait ends when it has happened, so a busy machine
+ * does not fail the test and a quiet one loses no time. */
 #define TEST_PATIENCE_NS UINT64_C(60000000000)
 
 void test_register(const char *name, CMUnitTestFunction run, CMFixtureFunction setup,
                    CMFixtureFunction teardown);
 /* Before the first test and after the last one. */
 void tests_surround(CMFixtureFunction setup, CMFixtureFunction teardown);
-/* For a main of a program's own; any other one has tests/support/test_main.c's. argc 0: all. */
+/* For a program with a main of its own; all others use that of tests/support/test_main.c. argc 0:
+ * all tests. */
 int tests_run(int argc, char **argv);
 
 #ifdef __cplusplus
@@ -55,7 +56,7 @@ int tests_run(int argc, char **argv);
 
 #define TEST(name) TEST_IN(NULL, NULL, name)
 
-/* Each with its own fixture; NULL = none. */
+/* A test with a fixture of its own; NULL = none. */
 #define TEST_IN(setup, teardown, name)                                                             \
     static void name(void **state);                                                                \
     __attribute__((constructor)) static void register_##name(void)                                 \
@@ -64,7 +65,7 @@ int tests_run(int argc, char **argv);
     }                                                                                              \
     static void name(void **state __attribute__((unused)))
 
-/* One fixture for all of the file. */
+/* One fixture for the whole file. */
 #define TESTS_IN(setup, teardown)                                                                  \
     __attribute__((constructor)) static void surround_tests(void)                                  \
     {                                                                                              \

@@ -19,7 +19,7 @@ LAYER = {"self_attn.q_proj.weight": [HEADS * HEAD, HIDDEN], "self_attn.k_proj.we
 
 
 def checkpoint(home):
-    """The directory, which is made, and (shape, numbers) of each tensor; all fit a float."""
+    """Creates the directory; returns it with (shape, numbers) of each tensor; all numbers fit a float."""
     shapes = {"model.embed_tokens.weight": [VOCAB, HIDDEN], "model.norm.weight": [HIDDEN], "lm_head.weight": [VOCAB, HIDDEN]}
     shapes |= {f"model.layers.{i}.{name}": shape for i in range(LAYERS) for name, shape in LAYER.items()}
     rng = random.Random(7)

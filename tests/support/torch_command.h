@@ -1,5 +1,5 @@
 /* support/torch_command.h - runs a script that uses torch: in a fork of the process with torch that
- * the Python tests of this CTest share, or by itself where there is none.
+ * the Python tests of this CTest run share, or in a process of its own if there is none.
  *
  * Owns:    nothing.
  * Threads: the caller's.
@@ -22,7 +22,7 @@ static inline int torch_command(const char *arguments)
     char command[4096];
     if (access("/usr/bin/python3", X_OK) != 0)
         return 77;
-    /* The name is that of with_torch.py: our parent is CTest. Without LD_PRELOAD, which is of a
+    /* The name is that of with_torch.py: the parent is CTest. Without the LD_PRELOAD of a
      * sanitizer. */
     int len = snprintf(command, sizeof(command),
                        "cd %s && LD_PRELOAD= PYTHONWARNINGS=ignore TESTS_TORCH=helios-torch-%u-%d "

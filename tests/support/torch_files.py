@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Files of torch.save for tests of src/core/torch, each with what its tensors must be: NAME.pt, NAME.txt, NAME.raw.
+"""Files of torch.save for tests of src/core/torch, each with its expected tensors: NAME.pt, NAME.txt, NAME.raw.
 
     torch_files.py DIR files|megatron|dcp
     torch_files.py DIR bin      the safetensors files of the checkpoint in DIR become pytorch_model.bin files
 
 NAME.txt has a line for each tensor, `name dtype [shape] [stride] bytes`; NAME.raw has their elements in C order, one
-after the other. Exit status 77: there is no torch.
+after the other. Exit status 77: torch is missing.
 """
 import argparse
 import collections
@@ -32,7 +32,7 @@ DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torc
 
 
 def elements(tensor):
-    """The bytes in C order, also of dtypes that numpy has not."""
+    """The bytes in C order, also for dtypes that numpy lacks."""
     flat = tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
     return bytes(flat.view(torch.uint8).tolist())
 
@@ -64,7 +64,7 @@ def save(directory, name, value, **options):
 
 
 class Opaque:
-    """A class that a reader does not know."""
+    """A class unknown to a reader."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -79,7 +79,7 @@ def state_dict():
     base = torch.randn(6, 4)
     state = collections.OrderedDict()
     state["plain"] = base
-    state["rows"] = base[2:5]  # a view inside another one's storage
+    state["rows"] = base[2:5]  # a view into another tensor's storage
     state["tied"] = base
     state["parameter"] = torch.nn.Parameter(torch.randn(3, 5).bfloat16())
     state["scalar"] = torch.tensor(7, dtype=torch.int64)
@@ -151,7 +151,7 @@ def modules(*names):
 
 
 def write_dcp_now(directory, tensors):
-    """As torch 2 does, whose classes this torch has not: chunks of rows in two files."""
+    """As torch 2 writes them, whose classes this torch lacks: chunks of rows in two files."""
     metadata, filesystem = "torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem"
     modules("torch.distributed.checkpoint", metadata, filesystem)
     chunk = fake(metadata, "ChunkStorageMetadata", "offsets", "sizes")
@@ -191,7 +191,7 @@ def write_dcp_now(directory, tensors):
 
 
 def own_checkpoint():
-    """The module with torch 1.13's own writer (Python 3.11 refuses its dataclasses as they are)."""
+    """The module of torch 1.13's own writer (Python 3.11 refuses its dataclasses unchanged)."""
     plain = dataclasses.dataclass
 
     def hashed(cls=None, **options):
@@ -220,7 +220,7 @@ def write_dcp(directory):
 
 
 def write_bin(directory):
-    """As older Transformers saved: tied tensors share a storage, parameters stay parameters."""
+    """As older versions of Transformers saved them: tied tensors share a storage, parameters stay parameters."""
     dtypes = {name: dtype for dtype, name in DTYPES.items()}
     weight_map = {}
     files = sorted(directory.glob("*.safetensors"))

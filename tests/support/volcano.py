@@ -1,6 +1,6 @@
-"""Volcano's controllers and scheduler, a kubelet, and Kubernetes' garbage collection, as far as gangs need them: through any
-API server's HTTP. Containers are processes of this machine, with the environment, the expansion of $(NAME) and the ConfigMap
-that a kubelet would give them."""
+"""Volcano's controllers and scheduler, a kubelet, and Kubernetes' garbage collection, as far as gangs need them, over
+any API server's HTTP. Containers are processes of this machine, with the environment, the expansion of $(NAME) and the
+ConfigMap that a kubelet would give them."""
 from __future__ import annotations
 
 import datetime
@@ -19,8 +19,8 @@ import urllib.parse
 from support import kube_api
 from support.kube_mirror import Mirror
 
-STEP_S = 0.05  # between two looks at what there is
-TELL_S = 0.4   # a kubelet does not tell of each container of a pod that ends well by itself
+STEP_S = 0.05  # between two rounds
+TELL_S = 0.4   # a kubelet does not report each container of a pod that succeeds separately
 LOG = re.compile(r"^/api/v1/namespaces/[^/]+/pods/(?P<pod>[^/]+)/log$|^/containerLogs/[^/]+/(?P<kpod>[^/]+)/(?P<name>[^/]+)$")
 
 
@@ -38,8 +38,8 @@ def expand(text, env):
 
 
 class Container:
-    """One process; its output as lines with the time they came. There is no mount namespace: words of the command that are
-    paths of the container are those of the pod's directory. `ended` is called in a thread of its own."""
+    """One process; its output as lines with arrival times. There is no mount namespace: words of the command that are
+    paths in the container become paths in the pod's directory. `ended` is called in a thread of its own."""
 
     def __init__(self, spec, env, directory, pod_dir, ended):
         self.name, self.ended = spec["name"], ended
@@ -86,18 +86,18 @@ class Volcano:
         self.nodes = [node]
         self.placed = 0
         self.dead = set() # nodes whose kubelets are gone
-        self.groups = {}  # Job -> what its PodGroup says
-        self.image_env = image_env or {}  # what the image would have
+        self.groups = {}  # Job -> status of its PodGroup
+        self.image_env = image_env or {}  # environment that the image would set
         self.slots = 1000
-        self.missing_images = False  # what pods would run can't be had
+        self.missing_images = False  # images of pods can't be pulled
         self.paused = False
         self.pods = {}    # uid -> {"name", "containers", "dir", "maps"}
         self.logs = {}    # (pod, container) -> Container
-        self.made = []    # names of all Jobs that were ever seen
+        self.made = []    # names of all Jobs ever seen
         self.jobs = {}    # name -> uid
-        self.devices = 0  # given out
+        self.devices = 0  # number given out
         self.has_topology = False
-        self.data = {}    # ConfigMap -> what is in it
+        self.data = {}    # ConfigMap -> its data
         self.lock = threading.RLock()
         self.ending = threading.Event()
         self.news = threading.Event()
@@ -131,24 +131,24 @@ class Volcano:
     def _keep_going(self):
         while not self.ending.is_set():
             self.news.wait(STEP_S)
-            self.ending.wait(STEP_S / 5)  # more of it comes at once
+            self.ending.wait(STEP_S / 5)  # there will be more of it soon
             self.news.clear()
             try:
                 with self.lock:
                     if not self.paused and all(m.synced for m in self.mirrors.values()):
                         self._step()
             except (OSError, kube_api.http.client.HTTPException, json.JSONDecodeError):
-                self.ending.wait(STEP_S)  # the API server is away
+                self.ending.wait(STEP_S)  # the API server is unreachable
             except kube_api.Refused as refused:
                 if refused.code not in (404, 409, 410, 429, 503):
                     self.errors.append(refused)
                     return
-                self.ending.wait(STEP_S)  # somebody was there before the watch has shown it
+                self.ending.wait(STEP_S)  # another client changed it before the watch showed that
             except Exception as error:  # shown by __exit__
                 self.errors.append(error)
                 return
 
-    # ---- what it writes, and knows then ----
+    # ---- writes, and what is known from them ----
 
     def _create(self, plural, obj):
         self.mirrors[plural].take(self.api.create(plural, obj))
@@ -192,11 +192,11 @@ class Volcano:
                     if self.jobs.get(owner["name"]) != owner["uid"] and not self._is_there(owner):
                         self._delete(plural, o)
         alive = {p["metadata"]["uid"] for p in self.mirrors["pods"].all().values()}
-        for uid in set(self.pods) - alive:  # deleted by somebody
+        for uid in set(self.pods) - alive:  # deleted by another client
             self._stop(self.pods.pop(uid))
 
     def _is_there(self, owner):
-        """Made after our list, maybe."""
+        """Perhaps created after the list."""
         try:
             plural = "vcjobs" if owner["kind"] == "Job" else "gangs"
             return self.api.get(plural, self.namespace, owner["name"])["metadata"]["uid"] == owner["uid"]
@@ -299,7 +299,7 @@ class Volcano:
         return alive[self.placed % len(alive)]
 
     def _devices(self, spec):
-        """What Ascend's device plugin notes."""
+        """What Ascend's device plugin records."""
         count = sum(int(c["resources"].get("limits", {}).get("huawei.com/Ascend910", 0)) for c in spec["containers"])
         first, self.devices = self.devices, self.devices + count
         if count == 0:
@@ -309,7 +309,7 @@ class Volcano:
             "devices": [{"device_id": str(d), "device_ip": f"192.168.0.{d + 1}"} for d in range(first, first + count)]})}
 
     def _delete_pod(self, pod):
-        if pod["spec"].get("nodeName") in self.dead:  # nobody there says that it has ended
+        if pod["spec"].get("nodeName") in self.dead:  # no kubelet there reports its end
             if "deletionTimestamp" not in pod["metadata"]:
                 self.api.delete("pods", self.namespace, pod["metadata"]["name"], grace=30)
             return
@@ -334,7 +334,7 @@ class Volcano:
                 value = {"spec.nodeName": pod["spec"]["nodeName"], "metadata.name": pod["metadata"]["name"],
                          "status.podIP": "127.0.0.1"}[var["valueFrom"]["fieldRef"]["fieldPath"]]
             env[var["name"]] = value
-        for mount in spec.get("volumeMounts", []):  # instead of a mount namespace
+        for mount in spec.get("volumeMounts", []):  # replaces a mount namespace
             for name, value in env.items():
                 if mount["name"] in dirs and value.startswith(mount["mountPath"] + "/"):
                     env[name] = f"{dirs[mount['name']]}{value[len(mount['mountPath']):]}"
@@ -367,9 +367,9 @@ class Volcano:
         phase = "Running" if not ended else "Failed" if any(codes) else "Succeeded"
         told = [(c.name, "terminated" in s and s["terminated"]["exitCode"]) for c, s in zip(known["containers"], states)]
         if phase == "Running" and known["told"] is not None and not any(codes) and time.monotonic() < known["told_s"] + TELL_S:
-            known["news"].set()  # it is told with what ends meanwhile
+            known["news"].set()  # reported together with what ends meanwhile
         elif known["told"] != (phase, told):
-            known["news"].set()  # until it is told
+            known["news"].set()  # until it is reported
             self._patch_status("pods", meta["name"], {
                 "phase": phase, "podIP": "127.0.0.1", "containerStatuses": [
                     {"name": c.name, "state": s, "ready": "running" in s, "restartCount": 0, "image": "i", "imageID": "i"}
@@ -378,7 +378,7 @@ class Volcano:
         assert len(spec["containers"]) == len(states)
 
     def _has_maps(self, spec):
-        """A kubelet starts nothing before it has these."""
+        """A kubelet starts nothing before these exist."""
         names = [v["configMap"]["name"] for v in spec.get("volumes", []) if "configMap" in v]
         names += [e["configMapRef"]["name"] for c in spec["containers"] for e in c.get("envFrom", []) if "configMapRef" in e]
         return all(name in self.data for name in names)
@@ -425,7 +425,7 @@ class Volcano:
     # ---- what a test does ----
 
     def tell_scope(self, scope):
-        """What Node Feature Discovery publishes of the kubelet of `node`; it goes with the test."""
+        """What Node Feature Discovery publishes about the kubelet of `node`; removed with the test."""
         said = {"attributes": [{"name": "topologyManagerPolicy", "value": "best-effort"},
                                {"name": "topologyManagerScope", "value": scope}]}
         if self.has_topology:
@@ -437,7 +437,7 @@ class Volcano:
         self.has_topology = True
 
     def evict(self, pod):
-        """As the kubelet does under pressure."""
+        """Evicts, as the kubelet does under pressure."""
         with self.lock:
             uid = self.api.get("pods", self.namespace, pod)["metadata"]["uid"]
             self._stop(self.pods[uid])
@@ -445,7 +445,7 @@ class Volcano:
             del self.pods[uid]
 
     def join(self, *nodes):
-        """Nodes that Kubernetes knows, for the pods that are made from now on."""
+        """The nodes that Kubernetes knows, for pods created from now on."""
         self.nodes = list(nodes)
         for node in nodes:
             self.api.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
@@ -457,7 +457,7 @@ class Volcano:
             {"type": "Ready", "status": status, "reason": "KubeletReady", "message": message}]}}, status=True)
 
     def lose(self, *nodes):
-        """Their kubelets are gone, and with them what ran there."""
+        """Their kubelets are gone, with everything that ran there."""
         with self.lock:
             self.dead |= set(nodes)
             for pod in self.mirrors["pods"].all().values():
@@ -487,8 +487,8 @@ class Server(kube_api.Server):
     """The scripted API server with logs; `volcano` has them."""
 
     volcano = None
-    swallow_posts = 0  # so many objects are made and the answer is lost
-    is_old = False     # its Volcano knows no network topology, and drops it
+    swallow_posts = 0  # so many objects are created and the answer is lost
+    is_old = False     # its Volcano does not know network topology, and drops it
     posted = None
 
     def handle(self, h):
@@ -518,7 +518,8 @@ class Server(kube_api.Server):
 
 
 class TlsServer:
-    """Answers over TLS at a port of its own. `pair`: certificate and key; `answer`: of (path, body) to (code, bytes)."""
+    """Answers over TLS on a port of its own. `pair`: certificate and key; `answer`: maps (path, body) to (code,
+    bytes)."""
 
     def __init__(self, pair, answer):
         import ssl  # pylint: disable=import-outside-toplevel
@@ -561,7 +562,7 @@ class Kubelet(TlsServer):
 
 
 class Webhook(TlsServer):
-    """Admits nothing."""
+    """Admits no request."""
 
     def __init__(self, pair, why, code):
         def review(_, body):

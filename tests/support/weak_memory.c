@@ -7,18 +7,19 @@
 
 #define STACK   (256 * 1024)
 #define BUCKETS 4096
-#define STEPS   20000000 /* of one order: more is no progress */
+#define STEPS   20000000 /* of one order: more means no progress */
 
 struct message {
     uint64_t value;
     uint32_t time;
-    int released; /* `known` is what its writer knew */
+    int released; /* `known`: what its writer knew */
     uint32_t known[WM_LOCATIONS];
 };
 
 struct location {
-    const void *at;                            /* NULL: free */
-    uint32_t size, oldest, latest, consistent; /* times; the last that is seq_cst's */
+    const void *at; /* NULL: free */
+    uint32_t size, oldest, latest,
+        consistent; /* times; the last is that of the last seq_cst access */
     struct message kept[WM_KEPT];
 };
 
@@ -26,7 +27,7 @@ struct thread {
     ucontext_t context;
     void *(*run)(void *);
     void *arg;
-    const void *sleeps; /* on a word; on a thread, when it joins it */
+    const void *sleeps; /* a word to sleep on; a thread to join */
     int used, done;
     uint32_t known[WM_LOCATIONS];
     char stack[STACK];
@@ -34,15 +35,15 @@ struct thread {
 
 static struct {
     uint64_t random, steps, seed;
-    uint32_t often; /* threads change places one time in so many */
-    uint32_t late;  /* so are loads */
+    uint32_t often; /* threads switch one time in so many */
+    uint32_t late;  /* and loads are late one time in so many */
     const char *weaken;
-    uint32_t n, now; /* locations, and the thread that runs */
+    uint32_t n, now; /* number of locations, and the running thread */
     struct location locations[WM_LOCATIONS];
     uint16_t bucket[BUCKETS]; /* 1 + a location */
     struct thread threads[WM_THREADS];
     int locked;
-    uint32_t unlocked[WM_LOCATIONS]; /* what the last to unlock the mutex knew */
+    uint32_t unlocked[WM_LOCATIONS]; /* knowledge of the last thread to unlock the mutex */
 } wm;
 
 static void end(const char *why)
@@ -171,7 +172,7 @@ int wm_unlock(void)
     return 0;
 }
 
-/* The system looks at the word itself. */
+/* Acts as the kernel does: it looks at the word itself. */
 void wm_wait(const uint32_t *word, uint32_t while_it_is)
 {
     step();
@@ -258,7 +259,7 @@ static struct location *make(const void *p, uint32_t size)
     if (i == WM_LOCATIONS)
         end("too many locations");
     wm.n = i == wm.n ? i + 1 : wm.n;
-    struct location *l = &wm.locations[i]; /* its times go on: nobody knows the new ones */
+    struct location *l = &wm.locations[i]; /* its times go on: no thread knows the new ones */
     l->at = p;
     l->size = size;
     add(l, value_of(p, size));
@@ -267,7 +268,7 @@ static struct location *make(const void *p, uint32_t size)
     return l;
 }
 
-/* What was written there by a plain store everybody sees. */
+/* A plain store is visible to all threads. */
 static struct location *find(const void *p, uint32_t size)
 {
     uint32_t b = bucket_of(p);
@@ -342,7 +343,8 @@ uint64_t wm_load(const void *p, uint32_t size, int order, const char *where)
     return take(l, &l->kept[time % WM_KEPT], order);
 }
 
-/* `before`: the message that it follows at once, whose readers' knowledge goes on; NULL. */
+/* `before`: the message that this one follows directly, whose readers' knowledge stays valid; or
+ * NULL. */
 static void put(struct location *l, const struct message *before, uint64_t value, int order)
 {
     uint32_t i = (uint32_t)(l - wm.locations), *known = wm.threads[wm.now].known;

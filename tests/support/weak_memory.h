@@ -1,20 +1,20 @@
-/* tests/support/weak_memory.h - a machine for code with C11's atomics whose loads may be late: what
- * x86 does not do, and other processors and compilers may. Included before all else in the sources
+/* tests/support/weak_memory.h - a machine for code with C11 atomics on which loads can be late: x86
+ * does not do that, other processors and compilers can. Included before all else in the sources
  * that run on it.
  *
- * Each location keeps its last values, and each thread knows the oldest that it may still read. A
- * release store carries what its thread knows, an acquire load learns it; sequentially consistent
- * accesses see each other in the order in which they run. Threads are coroutines that change places
- * at their atomic accesses, by a seed. Time stands: a sleeper whose wake-up was lost sleeps on, and
- * when all do, the program ends with the words "a wake-up was lost". Plain memory is not looked at:
- * races are ThreadSanitizer's.
+ * Each location keeps its last values, and each thread knows the oldest one that it can still read.
+ * A release store carries what its thread knows, and an acquire load learns it; sequentially
+ * consistent accesses see each other in the order in which they run. Threads are coroutines that
+ * switch at their atomic accesses, in an order that the seed gives. There is no time: a sleeper
+ * whose wake-up was lost sleeps on, and when all do, the program ends with the words "a wake-up was
+ * lost". Plain memory is not checked: ThreadSanitizer finds races.
  *
  * Owns:    its threads' stacks, and a table of the locations; free() takes them out of it.
- * Threads: one of the system's.
+ * Threads: one system thread.
  * Errors:  the program ends and says why.
  * Units:   bytes.
  * Limits:  WM_THREADS threads, WM_LOCATIONS locations of 4 or 8 bytes, the last WM_KEPT values. It
- *          knows no speculation: a load reads nothing that was not yet written.
+ *          knows no speculation: a load reads nothing that is not yet written.
  */
 #ifndef TESTS_SUPPORT_WEAK_MEMORY_H
 #define TESTS_SUPPORT_WEAK_MEMORY_H
@@ -33,20 +33,20 @@
 
 enum wm_change { WM_ADD, WM_SET };
 
-/* A new order of turns and of late loads; `weaken`: a function whose accesses, or "*" for all, are
- * no longer sequentially consistent, but acquire and release; NULL. */
+/* Starts a new order of turns and of late loads. `weaken`: a function whose accesses (or "*": all
+ * accesses) are acquire and release instead of sequentially consistent; NULL: none. */
 void wm_begin(uint64_t seed, const char *weaken);
 
 uint64_t wm_load(const void *p, uint32_t size, int order, const char *where);
 void wm_store(void *p, uint32_t size, uint64_t value, int order, const char *where);
-/* What it was. */
+/* Returns the previous value. */
 uint64_t wm_change(void *p, uint32_t size, enum wm_change how, uint64_t value, int order,
                    const char *where);
 int wm_swap(void *p, uint32_t size, void *expected, uint64_t value, int order, int failed,
             const char *where);
 int wm_create(pthread_t *t, void *(*run)(void *), void *arg);
 int wm_join(pthread_t t);
-/* The one mutex there is. */
+/* The only mutex. */
 int wm_lock(void);
 int wm_unlock(void);
 void wm_wait(const uint32_t *word, uint32_t while_it_is);

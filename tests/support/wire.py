@@ -1,4 +1,4 @@
-"""Every address of a cluster's daemons: messages of its protocol, and a caller that measures one."""
+"""Every address of a cluster's daemons: messages of its protocol, and a client that measures one."""
 import array
 import contextlib
 import json
@@ -18,7 +18,7 @@ ZMTP_READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 
 
 class Gone(OSError):
-    """The other side has closed the connection."""
+    """The peer has closed the connection."""
 
 
 def exactly(s, count):
@@ -47,10 +47,10 @@ def bootstrap(question):
 
 
 def call(question, interface, method, content=bytes(8), target=0):
-    """Of the object that question `target` asked for. `content`: a pointer, and what it points to behind it."""
+    """A call on the object that question `target` asked for. `content`: a pointer, followed by what it points to."""
     #  0 root, 1 Message's data, 2 its pointer, 3-5 Call's data, 6 target, 7 params, 8 third party, 9 MessageTarget,
     #  10 its pointer, 11 PromisedAnswer, 12 its pointer, 13 Payload's content, 14 its capTable, 15... what content points to
-    if len(content) > 8:  # its first pointer is relative to word 14, and the capTable stands between
+    if len(content) > 8:  # its first pointer is relative to word 14, and the capTable is in between
         first, = struct.unpack_from("<Q", content)
         content = struct.pack("<Q", first + (1 << 2)) + bytes(8) + content[8:]
     else:
@@ -68,7 +68,7 @@ def finish(question):
 
 
 def parameters(rng, words):
-    """A struct of numbers and of pointers to texts, lists of texts, or nothing, as parameters of any method are."""
+    """A struct of numbers and of pointers to texts, lists of texts, or nothing, like the parameters of any method."""
     data, pointers = rng.randrange(5), rng.randrange(1, 9)
     heap = bytearray(8 * (data + pointers))
     for i in range(data):
@@ -94,7 +94,7 @@ def parameters(rng, words):
 
 def rpc_answer(s):
     """(tag of the message, its question, how a Return ends: 0 results, 1 exception)"""
-    last, size = struct.unpack("<II", exactly(s, 8))  # segments but the first; words of that one
+    last, size = struct.unpack("<II", exactly(s, 8))  # number of segments but the first; words of that one
     more = struct.unpack(f"<{last + last % 2}I", exactly(s, 4 * (last + last % 2)))  # padded to whole words
     words = exactly(s, 8 * (size + sum(more[:last])))
     at = 8 * (1 + (struct.unpack_from("<i", words)[0] >> 2))
@@ -108,7 +108,7 @@ def rpc_answer(s):
 
 
 def schema():
-    """Of every interface its id and the number of its methods."""
+    """For every interface its id and the number of its methods."""
     text = subprocess.run(["capnp", "compile", "-ocapnp", f"-I{ROOT / 'api'}", ROOT / "api" / "v1" / "helios.capnp"],
                           capture_output=True, text=True, check=True).stdout
     found = {}
@@ -143,7 +143,7 @@ def pool_message(kind, seq=1, number=0, offset=0, size=0):
 # ---- ports ----
 
 class Port:
-    """An address and what may be said there. `method`: of RPC, a call without parameters that only reads."""
+    """An address and its protocol. `method`: for RPC, a call without parameters that only reads."""
 
     def __init__(self, daemon, kind, address, pid, interface=None):
         self.daemon, self.kind, self.address, self.pid, self.interface = daemon, kind, address, pid, interface
@@ -192,7 +192,7 @@ def ports(state):
 
 
 class Caller:
-    """One connection; call() asks and waits for the answer."""
+    """One connection; call() sends a request and waits for the answer."""
 
     def __init__(self, port):
         self.port, self.number = port, 0
@@ -298,7 +298,7 @@ def caller(port):
 
 
 def latencies(asked, count):
-    """Seconds of `count` calls."""
+    """The duration of `count` calls in seconds."""
     taken = []
     for _ in range(count):
         begun = time.perf_counter()

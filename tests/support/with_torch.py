@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""with_torch.py SCRIPT|-c CODE [ARGS]: run it in a fork of a process that has imported torch, which costs more than a second of a
-processor each time. The first script of a CTest starts that process; it ends with CTest. A script whose caller is
-killed is killed. Where the process can't be had, the script runs as it is, by itself. A script may run others the same way."""
+"""with_torch.py SCRIPT|-c CODE [ARGS]: run it in a fork of a process that has imported torch, because each import costs
+more than a second of CPU time. The first script of a CTest run starts that process; it ends with CTest. A script is
+killed with its caller. If the process can't be started, the script runs in a process of its own. A script can run
+others the same way."""
 from __future__ import annotations
 
 import fcntl
@@ -11,7 +12,7 @@ import socket
 import struct
 import sys
 
-NAME = "helios-torch-{}-{}"  # in the abstract name space: gone with who listens
+NAME = "helios-torch-{}-{}"  # in the abstract name space: gone when its listener ends
 TOLD = "TESTS_TORCH"  # the name, for scripts of scripts
 PEER = struct.Struct("3i")
 STATUS = struct.Struct("i")
@@ -26,7 +27,7 @@ class Server:
         self.poll = select.poll()
         self.poll.register(listener, select.POLLIN)
         self.poll.register(parent, select.POLLIN)
-        self.callers: dict[int, tuple[socket.socket, int]] = {}  # by descriptor, with its child's pid
+        self.callers: dict[int, tuple[socket.socket, int]] = {}  # by descriptor, with the child's pid
         self.children: dict[int, int] = {}  # a child's descriptor to its caller's
 
     def run(self) -> None:
@@ -42,7 +43,7 @@ class Server:
                     end(self.callers[fd][1])
                 elif fd in self.children:
                     self.tell(fd)  # its caller, which may be ready as well, is closed
-            if self.listener.fileno() in ready:  # the last one: it takes descriptors that those before have left
+            if self.listener.fileno() in ready:  # last: it reuses descriptors that were closed above
                 self.begin(self.listener.accept()[0])
 
     def begin(self, caller: socket.socket) -> None:
@@ -77,7 +78,7 @@ class Server:
             pass
         child = os.pidfd_open(pid)
         self.callers[caller.fileno()], self.children[child] = (caller, pid), caller.fileno()
-        self.poll.register(caller, 0)  # its end alone
+        self.poll.register(caller, 0)  # only its end
         self.poll.register(child)
 
     def tell(self, child: int) -> None:
@@ -110,7 +111,7 @@ def receive(caller: socket.socket) -> tuple[dict | None, list[int]]:
 
 
 def run_here(wanted: dict) -> None:
-    """As `python3 SCRIPT` or `python3 -c CODE` with this environment, up to where the interpreter would be taken down."""
+    """Runs like `python3 SCRIPT` or `python3 -c CODE` with this environment, up to the interpreter's teardown."""
     import atexit
     import traceback
     import types
@@ -145,29 +146,29 @@ def run_here(wanted: dict) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(int(code) & 255)  # what ends with the process needs no tearing down, which takes a third of a second
+    os._exit(int(code) & 255)  # the process ends anyway: tearing it down takes a third of a second
 
 
 def serve(listener: int, parent: int) -> None:
     import gc
     import torch  # noqa: F401
     sys.dont_write_bytecode = True
-    gc.freeze()  # no child looks at torch's objects in its collections, which would copy their pages
+    gc.freeze()  # children's collections skip torch's objects, which would copy their pages
     Server(socket.socket(fileno=listener), parent).run()
     os._exit(0)
 
 
-# ---- who asks for a script ----
+# ---- callers ----
 
 def start(name: str, parent: int) -> None:
-    """A process that answers to `name` until `parent` ends."""
+    """Starts a process that answers at `name` until `parent` ends."""
     import subprocess
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("\0" + name)
         listener.listen(64)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         watch = os.pidfd_open(parent)
-        if os.fork() == 0:  # the process is nobody's child: CTest ends those of a script that takes too long
+        if os.fork() == 0:  # orphaned on purpose: CTest kills the children of a script that takes too long
             subprocess.Popen([sys.executable, __file__, "--serve", str(listener.fileno()), str(watch)],
                              pass_fds=(listener.fileno(), watch), start_new_session=True, env=environment,
                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -190,13 +191,13 @@ def connect(name: str, parent: int) -> socket.socket | None:
     server = reach(name)
     if server is not None:
         return server
-    with open(__file__, encoding="utf-8") as lock:  # one of the scripts that come at once starts it
+    with open(__file__, encoding="utf-8") as lock:  # several scripts can come at once: one of them starts it
         fcntl.flock(lock, fcntl.LOCK_EX)
         server = reach(name)
         if server is None:
             try:
                 start(name, parent)
-            except OSError:  # somebody has the name, and does not answer
+            except OSError:  # the name is taken by a process that does not answer
                 return None
             server = reach(name)
     return server
@@ -205,10 +206,10 @@ def connect(name: str, parent: int) -> socket.socket | None:
 def ask(arguments: list[str]) -> int | None:
     """The script's exit status, or None if it has not run."""
     parent = os.getppid()
-    if parent == 1:  # the caller has ended, and nobody would tell the process when to
+    if parent == 1:  # the caller has ended: the process would not know when to end
         return None
     name = os.environ.get(TOLD)
-    if name is not None:  # one that ended with this script's parent would take the scripts of others with it
+    if name is not None:  # a process that ends with this script's parent would take other scripts with it
         server = reach(name)
     else:
         name = os.environ[TOLD] = NAME.format(os.getuid(), parent)

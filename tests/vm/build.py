@@ -1,4 +1,4 @@
-"""Makes what ./run test-vm boots: kernel, initramfs and root image, from Debian's packages; cached by their versions.
+"""Builds what ./run test-vm boots: kernel, initramfs and root image, from Debian's packages; cached by their versions.
 
 The packages come from the Debian mirror that this machine's apt uses. Runs as root (debootstrap needs chroot)."""
 import argparse
@@ -18,15 +18,15 @@ from support.debian import Missing, apt_environment, kept, logged, mirror, outpu
 
 CACHE = ROOT / "build-vm"
 
-# What the programs need at run time and what the tests look with. Libraries of ours that are not
-# here come with the job (run.py), so a new dependency does not make a new image.
+# What the programs need at run time and what the tests use to look around. Our libraries that are missing here come
+# with the job (run.py), so a new dependency does not need a new image.
 PACKAGES = """libucx0 ibverbs-providers ibverbs-utils rdma-core libzmq5 libhwloc15 libisal2 libsqlite3-0
  libjansson4 libyaml-0-2 libnuma1 numactl iproute2 kmod procps python3 busybox-static systemd-sysv dbus podman crun netavark catatonit
  docker-registry uidmap dbus-user-session libpam-systemd""".split()
 KERNEL = "linux-image-amd64"
-# In the root image, with everything they depend on. rxe wants its checksum by name, not by dependency.
+# In the root image, with all their dependencies. rxe requests its checksum module by name, not by dependency.
 MODULES = """ib_uverbs rdma_rxe rdma_ucm rdma_cm veth 9pnet_virtio 9p overlay crc32_generic crc32-pclmul""".split()
-# In the initramfs; they may be built in.
+# In the initramfs; they can be built in.
 EARLY = "virtio_pci virtio_blk crc32c_generic ext4".split()
 TOOLS = {"debootstrap": "debootstrap", "cpio": "cpio", "depmod": "kmod", "mke2fs": "e2fsprogs", "gzip": "gzip",
          "qemu-system-x86_64": "qemu-system-x86", "dpkg": "dpkg", "apt-get": "apt"}
@@ -87,7 +87,7 @@ def unpack_kernel(package, work, made, log):
     tree = work / "kernel"
     debs = work / "debs"
     debs.mkdir()
-    # apt's own user can't write here, and says so as a warning only.
+    # apt's own user can't write here; that is only a warning.
     logged(log, "apt-get", "download", "-o", "APT::Sandbox::User=root", package, cwd=debs)
     logged(log, "dpkg", "-x", next(debs.glob("*.deb")), tree)
     if not (tree / "lib").exists():  # since Debian 13
@@ -150,7 +150,7 @@ def build(kernel, text, work, log):
 
 
 def image(cache=CACHE):
-    """Directory with vmlinuz, initrd.gz, root.img and the list `libs`; made when it is not there."""
+    """Directory with vmlinuz, initrd.gz, root.img and the list `libs`; built if it is missing."""
     check_host()
     key, kernel, text = cache_key()
     return kept(cache / f"image-{key}", functools.partial(build, kernel, text), replaces="image-*")

@@ -1,5 +1,5 @@
-"""Tests are functions with a sentence; they run in the order of their registration. One that hangs is ended, and
-says where."""
+"""Tests are functions with a sentence; they run in the order of registration. A test that hangs is ended, and
+its place is printed."""
 import collections
 import pathlib
 import signal
@@ -8,7 +8,7 @@ import traceback
 
 TAP = pathlib.Path("/job/out/tap")
 TESTS = []
-# Nothing takes so long, on whatever host.
+# Nothing takes this long, on any host.
 HANGS = 900
 
 
@@ -24,7 +24,7 @@ def test(sentence):
 
 
 class Notes:
-    """What a test wants to be read beside its result."""
+    """What a test wants to have printed beside its result."""
 
     def __init__(self):
         self.lines = []

@@ -1,4 +1,4 @@
-"""A helios-l3d by itself, on the RDMA device. No Controller, so nobody sweeps what belongs to no version."""
+"""A helios-l3d by itself, on the RDMA device. There is no Controller, so no sweep removes shards without a version."""
 import contextlib
 import json
 import os
@@ -9,17 +9,17 @@ import tempfile
 from prepare import ADDRESS
 from support.cluster import BUILD, cluster, wait_for
 
-# On a busy host many seconds pass in which an emulated program does not run. The defaults would take that for a network
-# that lets nothing through, or for a node that is lost together with its copies.
+# On a busy host an emulated program can stand for many seconds. The defaults would take that for a network that lets
+# nothing through, or for a node that is lost together with its copies.
 PATIENT = {"HELIOS_DATA_CONNECT_TIMEOUT": "180s", "HELIOS_DATA_PUT_TIMEOUT": "180s", "HELIOS_DATA_STALL": "60s",
            "HELIOS_NODE_LOST": "300s", "HELIOS_RPC_TIMEOUT": "120s", "HELIOS_COPY_LOCATE_TIMEOUT": "120s",
            "HELIOS_COPY_TIMEOUT": "300s",
-           "HELIOS_AGENT_HEALTH": "false"}  # emulated memory is slower than any node that may be used
+           "HELIOS_AGENT_HEALTH": "false"}  # emulated memory is slower than that of any usable node
 NETWORK = {"HELIOS_PLANE_BACKBONE": ADDRESS, **PATIENT}
 
 
 def slow_cluster(**kwargs):
-    """One node, in this machine."""
+    """A cluster of one node, in this machine."""
     return cluster(nodes=1, size="64MiB", up=("--timeout", "300s"), patience=6, **kwargs)
 
 

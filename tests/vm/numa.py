@@ -1,4 +1,4 @@
-"""The machine's two NUMA nodes, and what the kernel says that a process may use of them."""
+"""The machine's two NUMA nodes, and what the kernel says a process may use of them."""
 import pathlib
 import re
 

@@ -18,7 +18,7 @@ def rxe():
     if COUNTERS.exists():
         return
     sh("modprobe -a crc32_generic ib_uverbs rdma_rxe rdma_ucm")
-    # Two ends, so that UCX sees 10 Gb/s; 4200 bytes carry RoCE's packets of 4096.
+    # A veth pair, so that UCX sees 10 Gb/s; an MTU of 4200 carries RoCE's packets of 4096.
     sh(f"""ip link add v0 type veth peer name v1
            ip link set v0 mtu 4200; ip link set v1 mtu 4200
            ip addr add {ADDRESS}/24 dev v0; ip link set v0 up; ip link set v1 up
@@ -27,8 +27,9 @@ def rxe():
 
 @contextlib.contextmanager
 def deaf():
-    """A host at the other end of a cable, both with an RDMA device: TCP passes and RDMA does not, because
-    soft-RoCE of Linux 6.1 receives nothing in network namespaces. The other host's (namespace, address)."""
+    """A host at the other end of a cable, both with an RDMA device: TCP works and RDMA does not, because
+    soft-RoCE in Linux 6.1 receives nothing in network namespaces. Returns the other host's (namespace,
+    address)."""
     sh("""ip netns add other
           ip link add w0 type veth peer name w1 netns other
           ip addr add 10.3.0.1/24 dev w0; ip link set w0 up

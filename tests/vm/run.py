@@ -1,6 +1,6 @@
 """./run test-vm: our programs in virtual machines with RDMA verbs (soft-RoCE) and two NUMA nodes.
 
-Results and logs lie in build-vm/: out/ is what the guest wrote, serial.log is its console."""
+Results and logs are in build-vm/: out/ is what the guest wrote, serial.log is its console."""
 import argparse
 import fcntl
 import os
@@ -17,21 +17,21 @@ import build
 HERE = pathlib.Path(__file__).resolve().parent
 TREE_PARTS = ("tests/support", "tests/vm", "tests/data", "python", "deploy/systemd")
 PROGRAMS = ("build/bin", "build/lib", "build/tests/vm")
-# Tests of this machine that look different where there are verbs and nodes.
+# Tests that behave differently where there are verbs and NUMA nodes.
 UNIT_TESTS = ("hw_test_topology", "mem_test_pool", "mem_test_pool_regions")
-# What the tests drive.
+# Programs that the tests run.
 HELPERS = ("net_peer", "hw_test_executor_suite")
 BOOT_SECONDS = 300
 
 
 class Machine(typing.NamedTuple):
-    """Process 1, the processors of each of its two NUMA nodes, and the modules of tests that are for it."""
+    """Process 1, the processors of each of its two NUMA nodes, and the modules of its tests."""
     systemd: bool
     cores: int
     modules: tuple
 
 
-# Podman's calls are short programs of one busy thread: emulated processors beyond the host's two would only take turns.
+# Podman's calls are short programs with one busy thread: emulated processors beyond the host's two would only compete.
 MACHINES = {"plain": Machine(False, 2, ("test_cluster", "test_numa", "test_programs", "test_puts", "test_verbs")),
             "systemd": Machine(True, 2, ("test_systemd",)),
             "podman": Machine(True, 1, ("test_podman", "test_podman_jobs", "test_podman_user"))}
@@ -82,7 +82,7 @@ def shared_libraries(programs, known):
 
 
 def machines(args):
-    """Those that have a test which -k names."""
+    """The machines that have a test which -k names."""
     if args.machine or args.shell or args.script:
         return args.machine or ["plain"]
     named = [name for name, machine in MACHINES.items() if not args.k or any(
@@ -128,7 +128,7 @@ def stage(job, image, args, machine):
 
 
 def qemu(image, job, kvm, cores):
-    # Not chosen by itself: a /dev/kvm inside another virtual machine may open and then hang the guest.
+    # Not chosen automatically: a /dev/kvm inside another virtual machine can open and then hang the guest.
     accel = "kvm" if kvm else "tcg,thread=multi"
     last = 2 * cores - 1
     return ["qemu-system-x86_64", "-accel", accel, "-cpu", "max", "-smp", f"{2 * cores},sockets=2,cores={cores},threads=1", "-m", "4096M",
@@ -137,8 +137,8 @@ def qemu(image, job, kvm, cores):
             f"node,nodeid=1,memdev=m1,cpus={cores}-{last}",
             "-numa", "dist,src=0,dst=1,val=20",
             "-kernel", image / "vmlinuz", "-initrd", image / "initrd.gz",
-            # On a busy host no tick may come while the kernel tests its timer, and it would panic. Its tests of its
-            # ciphers have hung in the emulator.
+            # On a busy host no tick may arrive while the kernel tests its timer, and it would panic. The kernel's tests
+            # of its ciphers have hung in the emulator.
             "-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check cryptomgr.notests",
             "-drive", f"file={image / 'root.img'},if=virtio,format=raw,snapshot=on",
             "-fsdev", f"local,id=job,path={job},security_model=none",
@@ -163,7 +163,7 @@ class Follower:
 
 
 def boot(command, job, serial, limit):
-    """Seconds it took; kills the machine after the limit, or when it does not come to its job."""
+    """Returns the seconds it took; kills the machine after the limit, or if it does not reach its job."""
     begin = time.monotonic()
     tap = Follower(job / "out" / "tap")
     with open(serial, "wb") as log:

@@ -64,7 +64,7 @@ def restart(note):
 
 @contextlib.contextmanager
 def far_agent(c, name):
-    """An Agent that cannot see this cluster's directory, as on another host: it has only the network."""
+    """An Agent that cannot see this cluster's directory, as on another host: it can use only the network."""
     state, pool = f"/tmp/{name}", f"/dev/shm/{name}.l2"
     command = ["unshare", "-m", "sh", "-ec", f"mount -t tmpfs none {c.dir}; exec \"$@\"", "sh", BUILD / "bin/helios-agent",
                "--name", name, "--host-id", name, "--controller", c.info["controller"], "--state", state, "--rank-address", "127.0.0.1",
@@ -77,7 +77,7 @@ def far_agent(c, name):
     finally:
         process.terminate()
         process.wait(60)
-        pathlib.Path(pool).unlink(missing_ok=True)  # or the next of this name would adopt it
+        pathlib.Path(pool).unlink(missing_ok=True)  # otherwise the next one of this name would adopt it
         shutil.rmtree(state, ignore_errors=True)
 
 

@@ -48,7 +48,7 @@ def ranks(note):
 
 @test("every page of a shard lies on the node it was wanted near, as move_pages tells")
 def pool_pages(note):
-    for cpu in ("0", "3"):  # from either node: a page that nobody bound comes from the toucher's
+    for cpu in ("0", "3"):  # from either node: an unbound page would come from the node that touches it
         done = subprocess.run(["taskset", "-c", cpu, BUILD / "tests/vm/vm_numa_pool", "/dev/shm/numa.pool", "0", "1"],
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=840, check=False)
         note(done.stdout)
@@ -57,7 +57,7 @@ def pool_pages(note):
 
 
 def regions(pid, path):
-    """{policy: {node: pages}} of what a process has mapped of a file, as the kernel tells."""
+    """{policy: {node: pages}} of a process's mappings of a file, as reported by the kernel."""
     found = {}
     for line in pathlib.Path(f"/proc/{pid}/numa_maps").read_text(encoding="ascii").splitlines():
         _, policy, *rest = line.split()
@@ -70,7 +70,7 @@ def regions(pid, path):
 
 @test("helios-l3d's own pool has a region on each node: bound there, and its pages are there")
 def daemon_pool(note):
-    for cpu in ("0", "3"):  # from either node: a page that nobody bound comes from the toucher's
+    for cpu in ("0", "3"):  # from either node: an unbound page would come from the node that touches it
         with daemon("64MiB", wrap=["taskset", "-c", cpu]) as d:
             found = regions(d.pid, d.pool)
             note(f"CPU {cpu}: {found}")

@@ -1,5 +1,5 @@
-"""The suite of all executors against a real Podman, under systemd and with control groups of the second kind: each of
-its tests is one here, since an emulated Podman takes seconds for a call."""
+"""The suite of all executors against a real Podman, under systemd and with cgroup v2: each of its tests is a test here,
+because each call of an emulated Podman takes seconds."""
 import functools
 import json
 import os
@@ -12,13 +12,13 @@ from support.cluster import BUILD, ROOT, wait_for
 from support.podman import IMAGE, containers, podman, put_image
 
 SUITE = BUILD / "tests" / "hw_test_executor_suite"
-SLOW = 600  # seconds for what comes in one on an idle host
+SLOW = 600  # seconds for what takes one on an idle host
 # Once: each call takes seconds.
 image = functools.lru_cache(maxsize=None)(put_image)
 
 
 def names():
-    """Of the suite's tests: it lists them when it is asked for one that it does not have."""
+    """Names of the suite's tests: it lists them when asked for one that it does not have."""
     said = subprocess.run([SUITE, "?"], capture_output=True, text=True, check=False).stderr
     found = said.partition("its tests are:")[2].split()
     assert found, f"{SUITE}: {said}"
@@ -26,7 +26,7 @@ def names():
 
 
 def said_by(name):
-    """What the suite prints of one of its tests, once all of its containers are gone."""
+    """The suite's output for one of its tests, once all of its containers are gone."""
     env = {**os.environ, "HELIOS_TEST_ENGINE": "podman", "HELIOS_TEST_IMAGE": IMAGE, "HELIOS_TEST_PATIENCE": "10"}
     try:
         done = subprocess.run([SUITE, name], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -34,7 +34,7 @@ def said_by(name):
         wait_for("podman to be empty", lambda: not containers(), SLOW)
         return done.stdout
     except BaseException:
-        podman("rm", "--force", "--time=0", "--all")  # not to be the next test's, too
+        podman("rm", "--force", "--time=0", "--all")  # so that the next test does not see them
         raise
 
 
@@ -67,7 +67,7 @@ devices:
 
 @test("podman: a GPU by its UUID is what the CDI file says; without the file it is refused by name")
 def cdi(note):
-    """The argument is that of the command line which a unit test holds our own against."""
+    """The argument is that of the command line with which a unit test compares ours."""
     image()
     uuid = re.search(r"^--device=nvidia.com/gpu=(\S+)$", (ROOT / "tests/data/engine/podman-power-8-cdi.txt").read_text(), re.M)[1]
     command = ["podman", "run", "--rm", "--network=host", f"--device=nvidia.com/gpu={uuid}", IMAGE, "sh", "-c",

@@ -1,5 +1,5 @@
-"""Jobs in containers of a real Podman, with control groups of the second kind: one cluster, whose Agent has the machine's
-two NUMA nodes as slots."""
+"""Jobs in containers of a real Podman, with cgroup v2: one cluster, whose Agent has the machine's two NUMA nodes as
+slots."""
 import atexit
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Podman without root: a user's own cluster, in a session of systemd's."""
+"""Podman without root: a user's own cluster, in a systemd user session."""
 import json
 import os
 import pathlib
@@ -31,7 +31,7 @@ DELEGATE = pathlib.Path("/etc/systemd/system/user@.service.d/delegate.conf")
 
 
 def as_tester(*words):
-    """In a new session of the user; (exit code, output, error)."""
+    """Runs it in a new session of the user; (exit code, output, error)."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG")}
     env = {**kept, **PATIENT, "HELIOS_CONFIG": "", "HOME": str(HOME), "XDG_RUNTIME_DIR": "/run/user/1000"}
     line = f"cd; exec env {' '.join(f'{k}={shlex.quote(v)}' for k, v in env.items())} {shlex.join(map(str, words))}"
@@ -49,7 +49,7 @@ def helios(*words):
 def make_user():
     if HOME.exists():
         return
-    # A linger keeps the user's systemd, which has the containers' groups.
+    # Lingering keeps the user's systemd alive, which has the containers' groups.
     sh("useradd --create-home --shell /bin/bash --uid 1000 tester; loginctl enable-linger tester")
     (HOME / "image.tar").write_bytes(busybox_image())
     (HOME / "job.yaml").write_text(JOB)
@@ -58,7 +58,7 @@ def make_user():
 
 
 def job():
-    """The record of a job that has ended, and the logs of its ranks."""
+    """The record of an ended job, and the logs of its ranks."""
     make_user()
     helios("up", "--nodes", "1", "--l3-size", "64MiB", "--no-supervise", "--timeout", "300s", "--executor", "podman")
     try:

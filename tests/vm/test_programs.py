@@ -1,4 +1,4 @@
-"""Tests that also run on the host, here beside an RDMA device and on two nodes."""
+"""Tests that also run on the host, here with an RDMA device and two NUMA nodes."""
 import pathlib
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Shards that are written over RDMA verbs into helios-l3d."""
+"""Shards written over RDMA verbs into helios-l3d."""
 import ctypes
 import os
 import signal
@@ -15,12 +15,12 @@ from helios import _abi
 PERIOD = bytes(range(251))
 MIB = 1 << 20
 LARGE = 16 * MIB
-KILLED = 100 * MIB  # more than the 64 pieces that may be under way: one that stands still cannot end
+KILLED = 100 * MIB  # more than the 64 pieces that can be in flight: a stopped writer cannot complete it
 DEADLINE_MS = "300000"
 
 
 def pattern(k, size):
-    """What puts.c makes: byte i is (i + k) % 251."""
+    """The bytes that puts.c writes: byte i is (i + k) % 251."""
     turned = PERIOD[k % 251:] + PERIOD[:k % 251]
     return (turned * (size // 251 + 1))[:size]
 
@@ -104,7 +104,7 @@ def killed_sender(note):
         sender = start(d, 1, KILLED)
         assert sender.stdout.readline() == "path rdma\n"
         first = packets()[1]
-        # Its connection stands, so what grows now are the pieces; 25600 packets are the whole.
+        # Its connection is established, so the counter now grows by pieces; the whole put is 25600 packets.
         wait_for("pieces of the put", lambda: packets()[1] - first > 1500 or sender.poll() is not None, 300)
         sender.send_signal(signal.SIGSTOP)
         during = d.told()["usedBytes"]
@@ -112,9 +112,9 @@ def killed_sender(note):
         rest, _ = sender.communicate()
         note(f"killed after {packets()[1] - first} packets, {during} bytes used")
         assert rest == "" and during >= before[0] + KILLED, (rest, during, before)
-        # Not because it stood still: that is allowed for a minute.
+        # Not because it was stopped: that is tolerated for a minute.
         wait_for("the room of the dead sender to be free", lambda: d.used() == before, 240)
-        # All of the pool can be used again, and what was there is good.
+        # The whole pool is usable again, and its contents are good.
         again = put(d, 1, KILLED)
         check(d, again, KILLED)
         check(d, ids, 5000)

@@ -1,4 +1,4 @@
-"""The daemons as services of a real systemd, by the units that are installed."""
+"""The daemons as services of a real systemd, with the installed units."""
 import contextlib
 import json
 import os
@@ -32,7 +32,7 @@ def helios(*args):
 
 
 def install():
-    """As an installation would be, with the emulated machine's patience."""
+    """As installed, with the emulated machine's timeouts."""
     for program in (BUILD / "bin").glob("helios*"):
         link = pathlib.Path("/usr/local/bin", program.name)
         link.unlink(missing_ok=True)
@@ -73,7 +73,7 @@ def registered():
 
 
 class Job:
-    """Two containers, one on each node, that end when they are told to."""
+    """Two containers, one on each node, that end when told to."""
 
     def __init__(self):
         self.stop = pathlib.Path("/tmp/stop")
@@ -105,7 +105,7 @@ def group(pid):
 
 
 def disturb():
-    """What makes systemd look at all its groups."""
+    """Makes systemd check all its groups."""
     sh("systemctl daemon-reload; systemd-run --quiet --wait -p CPUWeight=50 -p AllowedCPUs=0-3 true; systemctl daemon-reload")
 
 
@@ -140,7 +140,7 @@ def restart(note):
         assert all(alive(pid) and bound(pid, node) for node, pid in numa.items())
         sh("systemctl start helios-agent; systemctl kill --kill-whom=main -s KILL helios-agent")
         wait_for("the agent to be started again", lambda: sh("systemctl show -P NRestarts helios-agent").strip() == "1", 120)
-        # At another port, as the units say; the node's record still has the old one for a while.
+        # On another port, as the units say; the node's record has the old one for a while.
         wait_for("it to register", lambda: sh("journalctl --no-pager -u helios-agent").count("agent: registered") == 3, 300)
         again, _ = job.ranks()
         note(again)

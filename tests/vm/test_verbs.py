@@ -1,4 +1,4 @@
-"""Reads over RDMA verbs: which path our net layer finds, and that the owner's CPU has no part in it."""
+"""Reads over RDMA verbs: which path the network layer chooses, and that the owner's CPU takes no part in it."""
 import contextlib
 import os
 import pathlib
@@ -34,7 +34,7 @@ def owner(env=None, wrap=list, listen=ADDRESS):
 
 
 def fetch(address, what, pid, sizes, timeout_ms=180000, env=None, wrap=list, log=None):
-    """Lines that `onesided fetch` printed, and its exit code; warnings go to `log`."""
+    """The lines that `onesided fetch` printed, and its exit code; warnings go to `log`."""
     command = wrap([ONESIDED, "fetch", address, "auto", what, str(pid), str(timeout_ms), *sizes])
     done = subprocess.run(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           timeout=600, check=False, env=dict(os.environ, **(env or {})))
@@ -119,7 +119,7 @@ def lost_fabric(note):
 
 
 def as_nobody(command, locked_kib):
-    """Without the right to lock any amount of memory, which root has."""
+    """Drops root's right to lock any amount of memory."""
     return ["sh", "-c", f"ulimit -l {locked_kib}; exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"", "sh",
             *command]
 
@@ -143,7 +143,7 @@ def memlock_enough(note):
 
 @contextlib.contextmanager
 def forbidden():
-    """The adapter is there and belongs to root alone: RDMA fails for others, TCP does not."""
+    """The adapter is there, but only root may use it: RDMA fails for others, TCP does not."""
     modes = {path: path.stat().st_mode for path in pathlib.Path("/dev/infiniband").glob("uverbs*")}
     assert modes
 

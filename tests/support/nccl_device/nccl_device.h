@@ -1,5 +1,5 @@
-/* In the place of NCCL's device API where the kernels are compiled for the CPU: windows of
- * tests/support/nccl_stub_window.c, whose layout is their own. */
+/* Replaces NCCL's device API when the kernels are compiled for the CPU: windows of
+ * tests/support/nccl_stub_window.c, in their own layout. */
 #ifndef HL_TESTS_NCCL_DEVICE_H
 #define HL_TESTS_NCCL_DEVICE_H
 
@@ -10,8 +10,9 @@
 #define NCCL_STUB_RANKS   8
 
 struct ncclWindow_vidmem {
-    uint64_t at[NCCL_STUB_RANKS]; /* of each rank, as this one reaches it; 0 */
-    void *memory;                 /* this rank's own */
+    uint64_t
+        at[NCCL_STUB_RANKS]; /* each rank's memory as this rank reaches it; 0 = not reachable */
+    void *memory;            /* this rank's own memory */
     struct ncclWindow_vidmem *next;
 };
 

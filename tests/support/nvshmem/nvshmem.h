@@ -1,5 +1,5 @@
-/* What libhelios_nvshmem uses of NVSHMEM, as NVIDIA documents it, for a stand-in
- * (tests/support/nvshmem_stub.c): the names and forms are NVSHMEM's. */
+/* The part of NVSHMEM that libhelios_nvshmem uses, as NVIDIA documents it, for a stand-in
+ * (tests/support/nvshmem_stub.c): names and signatures are NVSHMEM's. */
 #ifndef HL_TESTS_NVSHMEM_H
 #define HL_TESTS_NVSHMEM_H
 

@@ -1,4 +1,4 @@
-/* What a rank is told of its node: only what the job does not say itself. */
+/* The environment that a rank gets about its node: only what the job does not set itself. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -83,7 +83,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Of the rank, after env_complete. */
+/* A variable of the rank, after env_complete. */
 static const char *variable(struct rig *r, const char *key)
 {
     return hl_env_get(&r->spec.env, key);
@@ -193,9 +193,9 @@ TEST_IN(setup, teardown, rdma_adapters_are_those_of_the_rank_s_own_numa_node)
     static const char *const ids[] = {"0000:02:00.0"};
     give_gpus(r, 0, 1, ids);
     assert_int_equal(env_complete(&r->a, &r->spec), HL_OK);
-    assert_string_equal(variable(r, "NCCL_IB_HCA"), "=mlx5_0,mlx5_1"); /* eth0 is none */
+    assert_string_equal(variable(r, "NCCL_IB_HCA"), "=mlx5_0,mlx5_1"); /* eth0 has none */
     assert_int_equal(r->spec.nic_count, 2);
-    assert_null(variable(r, "UCX_NET_DEVICES")); /* they are another machine's */
+    assert_null(variable(r, "UCX_NET_DEVICES")); /* they belong to another machine */
 }
 
 TEST_IN(setup, teardown, ucx_is_told_the_ports_that_carry_something)
@@ -204,10 +204,10 @@ TEST_IN(setup, teardown, ucx_is_told_the_ports_that_carry_something)
     make_port(r, "mlx5_0", 1, "1: DOWN\n");
     make_port(r, "mlx5_0", 2, "4: ACTIVE\n");
     make_port(r, "mlx5_1", 1, "4: ACTIVE\n");
-    make_port(r, "mlx5_2", 1, "4: ACTIVE\n"); /* of the other slot */
+    make_port(r, "mlx5_2", 1, "4: ACTIVE\n"); /* the other slot's */
     assert_int_equal(env_complete(&r->a, &r->spec), HL_OK);
     assert_string_equal(variable(r, "UCX_NET_DEVICES"), "mlx5_0:2,mlx5_1:1");
-    assert_null(variable(r, "NCCL_IB_HCA")); /* it has no GPUs */
+    assert_null(variable(r, "NCCL_IB_HCA")); /* the slot has no GPUs */
 }
 
 TEST_IN(setup, teardown, an_adapter_that_udev_has_renamed_is_one)

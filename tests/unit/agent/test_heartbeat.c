@@ -1,4 +1,4 @@
-/* When the Agent speaks to the Controller next. */
+/* When the Agent calls the Controller next. */
 #include "support/test.h"
 
 #include "agent/heartbeat.h"
@@ -35,7 +35,7 @@ TEST(a_registered_node_is_never_silent_for_longer_than_a_heartbeat)
     assert_int_equal(heartbeat_failed(&h), 400);
     assert_int_equal(heartbeat_failed(&h), 500);
     assert_int_equal(heartbeat_failed(&h), 500);
-    assert_true(h.registered); /* a call that fails says nothing of that */
+    assert_true(h.registered); /* a failed call does not tell that */
 }
 
 TEST(a_good_answer_starts_the_pauses_anew)
@@ -67,7 +67,7 @@ TEST(what_changed_during_a_call_is_told_at_once_and_once)
     assert_int_equal(heartbeat_answered(&h, 0, true), 0);
     assert_int_equal(heartbeat_answered(&h, 0, true), 500);
     h.again = true;
-    assert_int_equal(heartbeat_registered(&h, 0, 500, 0), 0); /* the first heartbeat has it */
+    assert_int_equal(heartbeat_registered(&h, 0, 500, 0), 0); /* sent with the first heartbeat */
     assert_int_equal(heartbeat_answered(&h, 0, true), 500);
 }
 
@@ -78,7 +78,7 @@ TEST(a_node_that_was_forgotten_registers_at_once)
     assert_false(h.registered);
     assert_int_equal(heartbeat_failed(&h), 200);
     assert_int_equal(heartbeat_failed(&h), 400);
-    assert_int_equal(heartbeat_failed(&h), 800); /* the old period binds no more */
+    assert_int_equal(heartbeat_failed(&h), 800); /* the old period no longer applies */
 }
 
 /* The Controller may have given up what runs here while this process was stopped. */
@@ -86,18 +86,20 @@ TEST(who_was_not_heard_for_too_long_has_to_be_heard_again_first)
 {
     struct heartbeat h;
     heartbeat_init(&h);
-    assert_false(heartbeat_is_lapsed(&h, 1000000)); /* nobody has given it anything yet */
+    assert_false(heartbeat_is_lapsed(&h, 1000000)); /* there are no containers yet */
     (void)heartbeat_registered(&h, 10000, 500, 5000);
     assert_false(heartbeat_is_lapsed(&h, 15000));
     assert_true(heartbeat_is_lapsed(&h, 15001));
-    (void)heartbeat_answered(&h, 10500, true); /* of a call that was made before it was stopped */
+    (void)heartbeat_answered(&h, 10500,
+                             true); /* the answer to a call made before the process was stopped */
     assert_false(heartbeat_is_lapsed(&h, 15500));
     assert_true(heartbeat_is_lapsed(&h, 100000));
-    (void)heartbeat_answered(&h, 100000, false); /* the node counts as lost: it registers first */
+    (void)heartbeat_answered(&h, 100000,
+                             false); /* the node counts as lost: it has to register first */
     assert_true(heartbeat_is_lapsed(&h, 100000));
     (void)heartbeat_registered(&h, 100100, 500, 5000);
     assert_false(heartbeat_is_lapsed(&h, 100100));
-    (void)heartbeat_registered(&h, 100100, 500, 0); /* an older Controller does not say */
+    (void)heartbeat_registered(&h, 100100, 500, 0); /* an older Controller does not send it */
     assert_false(heartbeat_is_lapsed(&h, 200000));
 }
 
@@ -107,7 +109,8 @@ TEST(an_answer_is_waited_for_three_heartbeats)
     assert_int_equal(heartbeat_timeout_ms(&h, 30000), 3000);
     assert_int_equal(heartbeat_timeout_ms(&h, 2500), 2500);
     h = registered(10);
-    assert_int_equal(heartbeat_timeout_ms(&h, 30000), 2000); /* a busy Controller is not away */
+    assert_int_equal(heartbeat_timeout_ms(&h, 30000),
+                     2000); /* a busy Controller is not unreachable */
     h = registered(INT64_MAX / 4);
     assert_int_equal(heartbeat_timeout_ms(&h, 30000), 30000);
 }

@@ -1,4 +1,4 @@
-/* Orders about containers, on an executor that only notes what it is asked. */
+/* Orders about containers, on an executor that only records its calls. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -13,11 +13,11 @@
 
 struct noting {
     struct hl_executor base;
-    const char *running[SEEN_MAX]; /* what it has */
+    const char *running[SEEN_MAX]; /* containers it has */
     size_t running_count;
     char started[SEEN_MAX][64], stopped[SEEN_MAX][64], forgotten[SEEN_MAX][64];
     size_t start_count, stop_count, forget_count;
-    const char *stray;             /* that runs under another Agent */
+    const char *stray;             /* one that runs under another Agent */
     struct orders *stop_meanwhile; /* a start is overtaken by a stop of the same container */
 };
 
@@ -146,7 +146,7 @@ TEST_IN(setup, teardown, an_older_controller_starts_stops_and_forgets_nothing)
     assert_int_equal(orders_forget(&w->orders, 6, "j.1.0"), HL_EPERM);
     assert_int_equal(w->executor.start_count, 1);
     assert_int_equal(w->executor.stop_count + w->executor.forget_count, 0);
-    assert_int_equal(start(w, 7, "j.1.0"), HL_OK); /* that stop was not heard either */
+    assert_int_equal(start(w, 7, "j.1.0"), HL_OK); /* that stop did not arrive either */
 }
 
 TEST_IN(setup, teardown, what_was_stopped_or_forgotten_does_not_start_any_more)
@@ -166,7 +166,8 @@ TEST_IN(setup, teardown, a_stop_that_overtakes_a_start_ends_its_container)
     open_with(w, 0, NULL);
     w->executor.stop_meanwhile = &w->orders;
     assert_int_equal(start(w, 7, "j.1.0"), HL_EPERM);
-    assert_int_equal(w->executor.stop_count, 2); /* the order's, which may find nothing, and ours */
+    assert_int_equal(w->executor.stop_count,
+                     2); /* the order's stop, which may find nothing, and the Agent's own */
     assert_string_equal(w->executor.stopped[1], "j.1.0");
 }
 
@@ -178,7 +179,7 @@ TEST_IN(setup, teardown, of_one_job_only_one_attempt_runs_here)
     assert_non_null(strstr(hl_error_text(), "while j.1.0 runs here, of another attempt"));
     assert_int_equal(w->executor.stop_count, 1);
     assert_string_equal(w->executor.stopped[0], "j.1.0");
-    assert_int_equal(start(w, 7, "k.1.0"), HL_EBUSY); /* nobody told us that k.2.0 is to end */
+    assert_int_equal(start(w, 7, "k.1.0"), HL_EBUSY); /* there was no order to stop k.2.0 */
     assert_int_equal(w->executor.stop_count, 1);
     assert_int_equal(w->executor.start_count, 0);
     w->executor.running_count = 0;
@@ -226,5 +227,5 @@ TEST_IN(setup, teardown, what_a_silent_agent_runs_is_told_to_the_newest_controll
     assert_int_equal(orders_list_strays(&w->orders, &p, &arena, &ids), HL_OK);
     assert_int_equal(ids.count, 1);
     assert_string_equal(ids.items[0], "j.1.1");
-    assert_int_equal(start(w, 7, "k.1.1"), HL_EPERM); /* it has heard of the newer one */
+    assert_int_equal(start(w, 7, "k.1.1"), HL_EPERM); /* it has heard of the newer attempt */
 }

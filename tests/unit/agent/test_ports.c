@@ -1,4 +1,4 @@
-/* Which port the ranks of a job are told. */
+/* Which port the ranks of a job get. */
 #include "support/test.h"
 
 #include <arpa/inet.h>
@@ -8,7 +8,7 @@
 
 #include "agent/ports.h"
 
-/* A listening socket on a port of the kernel's choice. */
+/* A listening socket on a port that the kernel chooses. */
 static int listen_somewhere(uint16_t *port)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -38,7 +38,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Two ports that nobody listens on now. */
+/* Two ports without a listener. */
 static void free_ports(uint16_t out[2])
 {
     int a = listen_somewhere(&out[0]), b = listen_somewhere(&out[1]);
@@ -53,7 +53,7 @@ TEST_IN(setup, teardown, the_first_free_one_and_then_the_next)
     assert_int_equal(ports_find(*state, (struct hl_api_uint16_list){ports, 2}, &got), HL_OK);
     assert_int_equal(got, ports[0]);
     assert_int_equal(ports_find(*state, (struct hl_api_uint16_list){ports, 2}, &got), HL_OK);
-    assert_int_equal(got, ports[1]); /* the first one was given */
+    assert_int_equal(got, ports[1]); /* the first one is already given out */
     got = 7;
     assert_int_equal(ports_find(*state, (struct hl_api_uint16_list){ports, 2}, &got), HL_EBUSY);
     assert_int_equal(got, 7);
@@ -62,7 +62,7 @@ TEST_IN(setup, teardown, the_first_free_one_and_then_the_next)
 TEST_IN(setup, teardown, a_port_where_somebody_listens_is_passed_over)
 {
     uint16_t ports[3] = {0}, spare[2], got = 0;
-    int fd = listen_somewhere(&ports[1]); /* 0 is no port */
+    int fd = listen_somewhere(&ports[1]); /* 0 is not a port */
     free_ports(spare);
     ports[2] = spare[0];
     assert_int_equal(ports_find(*state, (struct hl_api_uint16_list){ports, 2}, &got), HL_EBUSY);

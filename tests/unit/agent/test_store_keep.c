@@ -1,4 +1,4 @@
-/* What a node's L2 keeps for its readers: it takes the room that is left, and goes first. */
+/* What a node's L2 keeps for its readers: it uses the space that is left, and is evicted first. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -70,7 +70,7 @@ static hl_status fill_slot(struct hl_tier_slot *slot)
     return hl_tier_seal(store.tiers[0].t, slot, crc, &crc, 1, NULL);
 }
 
-/* A reader has it loaded. */
+/* Loads it for a reader. */
 static hl_status keep(uint64_t n)
 {
     struct hl_tier_slot slot;
@@ -80,7 +80,7 @@ static hl_status keep(uint64_t n)
     return st;
 }
 
-/* An order brings it. */
+/* Places it by an order. */
 static hl_status place(uint64_t n, uint64_t size)
 {
     struct hl_tier_slot slot;
@@ -117,7 +117,7 @@ TEST_IN(setup, teardown, readers_fill_the_l2_and_the_oldest_leaves)
     expect_kept("1234");
     assert_int_equal(keep(5), HL_OK);
     expect_kept("2345");
-    /* what readers tell of counts */
+    /* reads that readers report count */
     store_keep_touch(&store, &store.tiers[0], id_of(2), 2);
     assert_int_equal(keep(6), HL_OK);
     expect_kept("2456");
@@ -130,7 +130,7 @@ TEST_IN(setup, teardown, kept_copies_leave_for_a_placed_one_at_once)
 {
     for (uint64_t n = 1; n <= 4; n++)
         assert_int_equal(keep(n), HL_OK);
-    assert_int_equal(place(8, FOUR), HL_OK); /* no quarantine is waited for */
+    assert_int_equal(place(8, FOUR), HL_OK); /* without waiting for the quarantine */
     expect_kept("234");
     assert_int_equal(place(9, 12 * HL_POOL_UNIT - 8), HL_OK);
     expect_kept("");
@@ -159,7 +159,7 @@ TEST_IN(setup, teardown, nothing_leaves_for_a_reader_but_what_is_kept)
     assert_int_equal(
         store_keep_reserve(&store, &store.tiers[0], id_of(3), 8 * HL_POOL_UNIT, -1, &slot),
         HL_ENOSPC);
-    expect_kept("2"); /* in vain it does not leave */
+    expect_kept("2"); /* it is not evicted in vain */
     assert_int_equal(place(8, FOUR), HL_OK);
     assert_int_equal(keep(4), HL_ENOSPC);
     assert_true(is_placed(7) && is_placed(8));
@@ -191,7 +191,7 @@ TEST_IN(setup, teardown, what_a_rank_has_mapped_stays_until_it_is_given_back)
     assert_int_equal(hl_pool_pin(store.pool, id_of(1), 0, &pin), HL_OK);
     for (uint64_t n = 2; n <= 4; n++)
         assert_int_equal(keep(n), HL_OK);
-    assert_int_equal(keep(5), HL_OK); /* the first is to leave, and can't */
+    assert_int_equal(keep(5), HL_OK); /* the first one should be evicted, and can't */
     expect_kept("1345");
     assert_int_equal(place(8, 12 * HL_POOL_UNIT - 8), HL_OK);
     expect_kept("1");
@@ -233,7 +233,7 @@ TEST_IN(setup, teardown, an_order_makes_a_kept_copy_a_placed_one)
 TEST_IN(setup, teardown, of_two_shards_with_one_key_the_first_is_kept)
 {
     struct hl_tier_slot slot;
-    const struct hl_id twin = {.hi = 1, .lo = 6}; /* hi ^ lo as of shard 0 */
+    const struct hl_id twin = {.hi = 1, .lo = 6}; /* hi ^ lo equals that of shard 0 */
     assert_int_equal(keep(0), HL_OK);
     assert_int_equal(store_keep_reserve(&store, &store.tiers[0], twin, FOUR, -1, &slot), HL_OK);
     assert_int_equal(fill_slot(&slot), HL_OK);
@@ -264,7 +264,7 @@ TEST_IN(setup, teardown, the_next_agent_goes_on_with_what_was_kept)
     for (uint64_t n = 1; n <= 3; n++)
         assert_int_equal(keep(n), HL_OK);
     close_store();
-    store.opts.l2_keep = 50; /* with less room */
+    store.opts.l2_keep = 50; /* with less space */
     open_store();
     assert_int_equal(store_keep_list(&store, &arena, &ids), HL_OK);
     assert_int_equal(ids.count, 2);
@@ -292,7 +292,7 @@ TEST_IN(setup, teardown, a_load_gives_its_room_to_an_order)
     uint64_t end = hl_now_ns() + TEST_PATIENCE_NS;
     while (store_left(&store, &reader, &ms) == HL_OK)
         assert_true(hl_now_ns() < end);
-    assert_int_equal(store_left(&store, &order, &ms), HL_OK); /* orders go on */
+    assert_int_equal(store_left(&store, &order, &ms), HL_OK); /* orders are still carried out */
     hl_tier_abort(store.tiers[0].t, &slot);
     store_keep_loaded(&store, &store.tiers[0], &slot, false, HL_ECANCELED);
     pthread_join(thread, NULL);
@@ -301,7 +301,7 @@ TEST_IN(setup, teardown, a_load_gives_its_room_to_an_order)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* A device of two copies beside the L2 of four. */
+/* A device with room for two copies beside an L2 for four. */
 static int setup_device(void **state)
 {
     struct store_tier *t = &store.tiers[1];
@@ -332,7 +332,7 @@ static int teardown_device(void **state)
     return teardown(state);
 }
 
-/* A rank maps it: from the L2, which has it, into the device. */
+/* A rank maps it: it is copied from the L2, which has it, into the device. */
 static hl_status map(uint64_t n)
 {
     struct store_result how;
@@ -356,7 +356,7 @@ static hl_status map(uint64_t n)
     return store_copy_run(&store, &r, &how);
 }
 
-/* Any of them may be in both. */
+/* Each can be in both. */
 static void expect_at(int tier, const char *numbers)
 {
     struct hl_tier_ref ref;
@@ -385,7 +385,7 @@ TEST_IN(setup_device, teardown_device, what_leaves_a_device_goes_down_to_the_l2)
 {
     for (uint64_t n = 1; n <= 6; n++)
         assert_int_equal(map(n), HL_OK);
-    /* six copies have room on the node; while one came in through the L2 there was one less */
+    /* the node has room for six copies; for one less while one was coming in through the L2 */
     expect_at(1, "56");
     expect_at(0, "2346");
     assert_true(store.keep.counts.down >= 4);
@@ -402,11 +402,12 @@ TEST_IN(setup_device, teardown_device, the_l2_gives_up_first_what_a_device_has_t
     assert_int_equal(keep(4), HL_OK);
     expect_at(0, "1234");
     assert_int_equal(keep(5), HL_OK);
-    expect_at(0, "1345"); /* the newest in the device stays there for longest */
+    expect_at(0, "1345"); /* the newest one in the device stays longest */
     assert_int_equal(keep(6), HL_OK);
     expect_at(0, "3456");
     expect_at(1, "12");
-    assert_int_equal(keep(7), HL_OK); /* now the oldest leave the node, until the L2 has room */
+    assert_int_equal(keep(7),
+                     HL_OK); /* now the oldest ones leave the node, until the L2 has room */
     expect_at(0, "4567");
     expect_at(1, "");
 }
@@ -423,7 +424,7 @@ TEST_IN(setup_device, teardown_device, a_host_reader_has_it_from_the_device_of_i
     const struct store_request r = {.id = id_of(1),
                                     .tier = HL_API_TIER_L2,
                                     .device = "",
-                                    .source_tier = HL_API_TIER_L3, /* which does not answer */
+                                    .source_tier = HL_API_TIER_L3, /* it does not answer */
                                     .source_device = "",
                                     .source_node = "",
                                     .source_host = "",
@@ -445,7 +446,8 @@ TEST_IN(setup_device, teardown_device, what_is_mapped_in_a_device_stays_until_it
     assert_int_equal(map(1), HL_OK);
     assert_int_equal(hl_tier_pin(store.tiers[1].kept, id_of(1), &pin), HL_OK);
     assert_int_equal(map(2), HL_OK);
-    assert_int_equal(map(3), HL_OK); /* the first is to leave, and can't: the second does */
+    assert_int_equal(map(3),
+                     HL_OK); /* the first one should be evicted, and can't: the second one is */
     expect_at(1, "13");
     assert_int_equal(store.tiers[1].keep.lingering, 4 * HL_POOL_UNIT);
     hl_tier_unpin(store.tiers[1].kept, &pin);

@@ -1,5 +1,5 @@
 /* Rules of a node's store that need no other process: deadlines, which tier is meant, and how much
- * its chunks may have. */
+ * memory its chunks may use. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 TEST(an_order_has_what_is_left_of_its_time)
 {
     static const struct {
-        int64_t left_ns;        /* from now on */
+        int64_t left_ns;        /* from now */
         bool stopping, stopped; /* the store, the copy */
         hl_status st;
-        int most_ms; /* so many ms at most, and one at least */
+        int most_ms; /* at most so many ms, and at least one */
     } rows[] = {
         {60 * (int64_t)HL_NS_PER_S, false, false, HL_OK, 60000},
         {60 * (int64_t)HL_NS_PER_S, true, false, HL_ECANCELED, 0},
@@ -69,7 +69,7 @@ TEST(chunks_have_the_host_and_each_gpu_in_its_order)
     assert_int_equal(chunks_capacities(&(struct hl_api_slot_list){slots, 3}, 99, out), 4);
     assert_int_equal(out[0], 99);
     assert_int_equal(out[1], 10);
-    assert_true(out[2] == HL_MANAGER_UNLIMITED); /* it does not say */
+    assert_true(out[2] == HL_MANAGER_UNLIMITED); /* the device does not tell */
     assert_int_equal(out[3], 30);
     assert_int_equal(chunks_capacities(&(struct hl_api_slot_list){slots + 1, 1}, 99, out), 2);
     assert_true(out[1] == HL_MANAGER_UNLIMITED); /* emulated */

@@ -1,5 +1,4 @@
-/* Every enum that a message of the schema can carry: its words there and back, and what is refused.
- */
+/* Every enum that a message of the schema can carry: to its words and back, and what is refused. */
 #include "support/test.h"
 
 #include <string.h>
@@ -53,7 +52,7 @@ TEST(words_of_every_enum_there_and_back)
         for (int value = 0; value < (int)e->count; value++) {
             int back = -1;
             assert_int_equal(hl_api_enum_parse(e, hl_api_enum_word(e, value), &back), HL_OK);
-            assert_int_equal(back, value); /* no word stands twice */
+            assert_int_equal(back, value); /* no word occurs twice */
             assert_true(value == 0 || e->words[value][0] != '\0');
         }
         assert_string_equal(hl_api_enum_word(e, (int)e->count), "?");
@@ -72,7 +71,8 @@ TEST(unknown_words_of_every_enum_are_refused)
         assert_non_null(strstr(hl_error_text(), all.seen[i]->name));
         assert_non_null(strstr(hl_error_text(), "'no-such-word'"));
         assert_non_null(strstr(hl_error_text(), all.seen[i]->words[all.seen[i]->count - 1]));
-        assert_int_equal(hl_error_text()[strlen(hl_error_text()) - 1], ')'); /* it is whole */
+        assert_int_equal(hl_error_text()[strlen(hl_error_text()) - 1],
+                         ')'); /* the text is complete */
     }
 }
 

@@ -1,4 +1,5 @@
-/* The schema's structs as JSON: every kind of field there and back, and what is refused by name. */
+/* The schema's structs as JSON: every kind of field in both directions, and what is refused by
+ * name. */
 #include "support/test.h"
 
 #include <string.h>
@@ -38,7 +39,7 @@ TEST(everything_there_and_back)
     assert_int_equal(node.slots.items[0].gpus.items[0].numa_id, INT32_MAX);
     assert_string_equal(node.slots.items[0].gpus.items[0].name, "\xE4\xB8\xAD");
     assert_int_equal(hl_api_copy(&hl_api_node_info_type, &node, &second, &copy), HL_OK);
-    hl_arena_fini(&arena); /* the copy has everything of its own */
+    hl_arena_fini(&arena); /* the copy shares nothing with it */
     json_t *json = hl_api_to_json(&hl_api_node_info_type, &copy),
            *wanted = json_loads(text, 0, NULL);
     assert_true(json_equal(json, wanted));
@@ -238,7 +239,7 @@ TEST(bytes_are_text_for_people_only)
     } rows[] = {
         {{"a\0\n", 3}, "\"a\\u0000\\n\""},
         {{"\xC3\xA9", 2}, "\"\xC3\xA9\""},
-        {{"\xC3\xA9 \xFF\0z", 6}, "\"?? ?\\u0000z\""}, /* not UTF-8 as a whole */
+        {{"\xC3\xA9 \xFF\0z", 6}, "\"?? ?\\u0000z\""}, /* not entirely UTF-8 */
         {{NULL, 0}, "\"\""},
     };
 

@@ -1,4 +1,4 @@
-/* Lists that are put together: pairs that are set and removed, texts that are added. */
+/* Lists built step by step: pairs that are set and removed, texts that are added. */
 #include "support/test.h"
 
 #include "api/lists.h"

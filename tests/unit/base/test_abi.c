@@ -1,4 +1,4 @@
-/* Structs of the ABI that grew between the caller's header and the library, in both directions. */
+/* ABI structs that have grown between the caller's header and the library, in both directions. */
 #include "base/abi.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ TEST(an_older_caller_gets_zeros_for_the_members_that_it_lacks)
 {
     struct {
         struct plain given;
-        uint64_t foreign; /* behind the caller's struct: not to be read */
+        uint64_t foreign; /* after the caller's struct: must not be read */
     } caller = {{sizeof(struct plain), 7}, 99};
     struct grown known;
     memset(&known, 0xff, sizeof(known));

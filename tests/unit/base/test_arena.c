@@ -1,4 +1,4 @@
-/* Memory that goes all at once, and text made valid in it. */
+/* Memory that is freed all at once, and text made valid in it. */
 #include "support/test.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ TEST(a_failure_is_remembered)
     assert_false(hl_arena_failed(&a));
     assert_null(hl_arena_array(&a, SIZE_MAX / 2, 3));
     assert_true(hl_arena_failed(&a));
-    assert_non_null(hl_arena_alloc(&a, 1)); /* goes on, and still knows */
+    assert_non_null(hl_arena_alloc(&a, 1)); /* allocation goes on, and the failure is remembered */
     assert_true(hl_arena_failed(&a));
     hl_arena_move(&b, &a);
     assert_true(hl_arena_failed(&b));

@@ -32,7 +32,7 @@ TEST(a_failure_carries_its_sentence_up)
     assert_non_null(strstr(hl_error_where(), "test_base.c:"));
     assert_int_equal(hl_fail_prefix(HL_EIO, "pull: "), HL_EIO);
     assert_string_equal(hl_error_text(), "pull: shard 7 is not here");
-    /* a sentence may quote the last one */
+    /* an error text can quote the previous one */
     (void)hl_fail(HL_EIO, "again: %s", hl_error_text());
     assert_string_equal(hl_error_text(), "again: pull: shard 7 is not here");
 }
@@ -152,7 +152,7 @@ TEST(the_environment_limits_what_loops_use)
         assert_int_equal(hl_cpu_limit(0), least);
         assert_int_equal(hl_cpu(), least);
         setenv("HELIOS_CPU", "plain", 1);
-        assert_int_equal(hl_cpu_limit(level), least); /* what a test asks for comes first */
+        assert_int_equal(hl_cpu_limit(level), least); /* a test's own setting takes precedence */
     }
     unsigned warnings = hl_log_count(HL_LOG_WARN);
     setenv("HELIOS_CPU", "fast", 1);

@@ -15,7 +15,7 @@
 #define MARGIN 16
 #define SHORT  ((size_t)4096)
 
-/* The checksum as its definition has it, a byte at a time. */
+/* The checksum by its definition, a byte at a time. */
 static uint32_t table_crc(uint32_t crc, const uint8_t *data, size_t len)
 {
     static uint32_t table[256];
@@ -31,8 +31,8 @@ static uint32_t table_crc(uint32_t crc, const uint8_t *data, size_t len)
     return ~crc;
 }
 
-/* Every kernel of this processor, for one length between two alignments: bytes, CRC, and nothing
- * beside the destination is touched. */
+/* Checks every kernel of this processor for one length between two alignments: bytes, CRC, and that
+ * nothing beside the destination is touched. */
 static void check_kernels(const uint8_t *from, uint8_t *buf, size_t into, size_t len)
 {
     const struct hl_copy_kernel *kernels[HL_COPY_KERNELS_MAX];
@@ -142,7 +142,7 @@ TEST(before_a_measurement_the_widest_fold_is_used)
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 #define LEAF1_ECX_NEEDED (1u << 1 | 1u << 12 | 1u << 27 | 1u << 28) /* pclmul fma osxsave avx */
 
-/* The processor itself is asked, and whether the system saves its wide registers (XCR0). */
+/* Asks the processor itself, and whether the system saves its wide registers (XCR0). */
 static bool processor_folds_256(void)
 {
     unsigned a, b, c, d, saved, high;

@@ -1,4 +1,4 @@
-/* All halves, and floats around every rounding, against arithmetic on their values. */
+/* All halves, and floats around every rounding, compared with arithmetic on their values. */
 #include "support/test.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ struct form {
 
 static const struct form forms[] = {{HYBRIDPS_F16, 10, 15}, {HYBRIDPS_BF16, 7, 127}};
 
-/* What the 16 bits stand for. */
+/* The value of the 16 bits. */
 static double meaning(const struct form *f, uint16_t h)
 {
     int exponent = (h & 0x7fff) >> f->fraction, most = 2 * f->bias + 1;
@@ -44,11 +44,12 @@ TEST(every_half_is_read_as_what_it_stands_for)
     }
 }
 
-/* Positive h and the next one: what lies between goes to the nearer, the middle to the even one. */
+/* Between positive h and the next half: a value goes to the nearer one, the midpoint to the even
+ * one. */
 static void check_between(const struct form *f, uint16_t h)
 {
     double low = meaning(f, h), high = meaning(f, (uint16_t)(h + 1));
-    if (isinf(high)) /* as if the exponents went on */
+    if (isinf(high)) /* as if there were further exponents */
         high = 2 * low - meaning(f, (uint16_t)(h - 1));
     float middle = (float)((low + high) / 2);
     float x[6] = {(float)low, nextafterf(middle, 0), middle, nextafterf(middle, INFINITY)};
@@ -70,7 +71,7 @@ TEST(floats_go_to_the_nearest_half_and_ties_to_the_even_one)
             check_between(&forms[k], h);
 }
 
-/* Vectors and what is left over after them. */
+/* Vectors and the elements left over after them. */
 TEST(the_ends_of_the_range_hold_at_every_place)
 {
 

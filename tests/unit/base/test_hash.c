@@ -1,4 +1,4 @@
-/* Hashes of texts, by the values that the authors of FNV-1a give. */
+/* Hashes of texts, compared with values published by the authors of FNV-1a. */
 #include "support/test.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ TEST(texts_have_the_hashes_that_fnv_1a_says)
     assert_true(hl_hash_text("") == UINT64_C(0xcbf29ce484222325));
     assert_true(hl_hash_text("a") == UINT64_C(0xaf63dc4c8601ec8c));
     assert_true(hl_hash_text("foobar") == UINT64_C(0x85944171f73967e8));
-    assert_true(hl_hash_text("\xff") == UINT64_C(0xaf64724c8602eb6e)); /* bytes have no sign */
+    assert_true(hl_hash_text("\xff") == UINT64_C(0xaf64724c8602eb6e)); /* bytes are unsigned */
 }
 
 TEST(what_is_hashed_in_pieces_has_the_hash_of_the_whole)

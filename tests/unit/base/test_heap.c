@@ -1,4 +1,4 @@
-/* A heap against sorting by counting. */
+/* A heap compared with a counting sort. */
 #include "base/heap.h"
 
 #include "support/test.h"
@@ -8,7 +8,7 @@ TEST(entries_come_out_by_key_and_then_by_tie)
     enum { KEYS = 13, TIES = 17, N = KEYS * TIES };
     struct hl_heap h = {0};
     for (uint32_t i = 0; i < N; i++) {
-        uint32_t k = i * 100 % N; /* each number once, as 100 and N have no divisor in common */
+        uint32_t k = i * 100 % N; /* each number once, because 100 and N have no common divisor */
         assert_int_equal(hl_heap_push(&h, k / TIES, k % TIES), HL_OK);
     }
     assert_int_equal(h.n, N);

@@ -1,4 +1,4 @@
-/* Addresses as people write them. */
+/* Addresses as users write them. */
 #include "support/test.h"
 
 #include <string.h>
@@ -51,7 +51,7 @@ TEST(what_is_wrong_is_said)
         assert_memory_equal(&x, &untouched, sizeof(x));
     }
     memset(longest, 'h', 256);
-    memcpy(longest + 256, ":1", 3); /* a byte too long */
+    memcpy(longest + 256, ":1", 3); /* one byte too long */
     assert_int_equal(hl_host_port_split(longest, &x), HL_EINVAL);
     assert_int_equal(hl_host_port_split(longest + 1, &x), HL_OK);
 }
@@ -78,6 +78,6 @@ TEST(any_other_server_is_reached_where_it_listens)
     reaches("10.0.0.0:7400", "10.0.0.7", "10.0.0.0:7400");
     reaches("unix:/tmp/a.sock", "10.0.0.7", "unix:/tmp/a.sock");
     reaches("", "10.0.0.7", "");
-    reaches("0.0.0.0:port", "10.0.0.7", "0.0.0.0:port"); /* no port to tell */
+    reaches("0.0.0.0:port", "10.0.0.7", "0.0.0.0:port"); /* it has no port to reach */
     reaches("*:", "10.0.0.7", "*:");
 }

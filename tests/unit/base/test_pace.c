@@ -1,4 +1,5 @@
-/* Bytes that go out evenly: the time after each piece, what is made up for, and no limit. */
+/* Bytes sent at an even rate: the wait after each piece, how lost time is made up for, and no
+ * limit. */
 #include "support/test.h"
 
 #include "base/pace.h"
@@ -8,7 +9,7 @@
 TEST(a_piece_is_paid_for_before_the_next_one_goes)
 {
     struct hl_pace p = {.bytes_per_s = 1000000};
-    assert_int_equal(hl_pace_wait_ns(&p, 7 * MS), 0); /* the first one goes */
+    assert_int_equal(hl_pace_wait_ns(&p, 7 * MS), 0); /* the first piece goes at once */
     hl_pace_sent(&p, 50000, 1000 * MS);
     assert_int_equal(hl_pace_wait_ns(&p, 1000 * MS), 50 * MS);
     assert_int_equal(hl_pace_wait_ns(&p, 1049 * MS), 1 * MS);

@@ -50,7 +50,7 @@ TEST(a_transfer_is_counted_on_its_plane_and_nowhere_else)
         assert_int_equal(now.bytes[1] - before[p].bytes[1], mine ? 1030 : 0);
         assert_int_equal(now.ops[0], before[p].ops[0]);
         assert_int_equal(now.failed - before[p].failed, mine);
-        /* 600 ns: over 0.5 us, within 1 us; the one that failed is not there */
+        /* 600 ns: over 0.5 us, within 1 us; the failed one is not counted */
         assert_int_equal(now.latency[2] - before[p].latency[2], mine);
         assert_int_equal(now.latency_ns - before[p].latency_ns, mine ? 600 : 0);
     }
@@ -90,7 +90,7 @@ static double busy_at(uint64_t ns)
 TEST(busy_is_that_of_the_last_whole_second)
 {
     const uint64_t S = HL_NS_PER_S, T = 5000 * S;
-    assert_true(busy_at(T) == -1);                 /* no rate, no answer */
+    assert_true(busy_at(T) == -1);                 /* without a rate there is no answer */
     hl_plane_set_rate(HL_PLANE_BACKBONE, 8000000); /* 1 MB/s */
     struct hl_transfer t = {.plane = HL_PLANE_BACKBONE,
                             .op = "read",
@@ -102,11 +102,11 @@ TEST(busy_is_that_of_the_last_whole_second)
     hl_plane_count_at(&t, T + S / 2 + 7);
     t.sent = 1;
     hl_plane_count_at(&t, T + S / 2);     /* the other direction is less busy */
-    assert_true(busy_at(T + S - 1) == 0); /* this second is not over */
+    assert_true(busy_at(T + S - 1) == 0); /* this second has not ended */
     assert_true(busy_at(T + S) == 50.0);
     assert_true(busy_at(T + 2 * S - 1) == 50.0);
     assert_true(busy_at(T + 2 * S) == 0);
-    /* the place of an old second is used anew: nothing of it is left */
+    /* the slot of an old second is reused: nothing of the old one is left */
     t.sent = 0;
     hl_plane_count_at(&t, T + HL_PLANE_SECONDS * S + S / 2);
     assert_true(busy_at(T + (HL_PLANE_SECONDS + 1) * S) == 25.0);
@@ -227,7 +227,7 @@ TEST(threads_lose_no_count)
     }
 }
 
-/* Last: it leaves a full table behind. */
+/* Must be last: it leaves a full table behind. */
 TEST(what_finds_no_room_is_counted_as_other)
 {
     struct hl_transfer t = {.plane = HL_PLANE_INSIDE, .op = "fill", .path = "x", .bytes = 1};
@@ -264,5 +264,5 @@ TEST(faults_are_taken_once_to_be_told_elsewhere)
     for (int i = 0; i < 3; i++)
         hl_fault_count("told-cause", i == 0 ? "a" : i == 1 ? "b" : "c");
     assert_int_equal(hl_fault_take(taken, 2), 2);
-    assert_int_equal(hl_fault_take(taken, 2), 1); /* no more at a time, and none is lost */
+    assert_int_equal(hl_fault_take(taken, 2), 1); /* no more than fit, and none is lost */
 }

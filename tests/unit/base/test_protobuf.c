@@ -1,4 +1,4 @@
-/* Fields of messages, whole and cut, and what are none. */
+/* Fields of messages, complete and truncated, and bytes that are not fields. */
 #include "support/test.h"
 
 #include "base/protobuf.h"
@@ -41,14 +41,14 @@ TEST(what_is_none)
         size_t len;
     } bad[] = {
         {"\x08", 1},                                            /* no value */
-        {"\x08\x80", 2},                                        /* cut within it */
+        {"\x08\x80", 2},                                        /* truncated */
         {"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\1", 12}, /* of more than 64 bits */
-        {"\x0a\5abc", 5},                                       /* longer than what is there */
+        {"\x0a\5abc", 5},                                       /* longer than the message */
         {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\1", 11},
         {"\x09\1\2\3", 4},
         {"\x0d\1\2\3", 4},
         {"\x0b\x0c", 2}, /* a group */
-        {"\x0e", 1},     /* a kind that there is not */
+        {"\x0e", 1},     /* an unknown wire type */
         {"\2\0", 2},     /* field 0 */
     };
 
@@ -74,6 +74,6 @@ TEST(the_last_of_a_number_counts)
     assert_true(hl_protobuf_find(b.data, b.len, 3, &f));
     assert_int_equal(f.len, 0);
     assert_false(hl_protobuf_find(b.data, b.len, 4, &f));
-    assert_false(hl_protobuf_find(b.data, b.len - 1, 2, &f)); /* it is cut */
+    assert_false(hl_protobuf_find(b.data, b.len - 1, 2, &f)); /* truncated */
     hl_buf_fini(&b);
 }

@@ -1,4 +1,4 @@
-/* How often which shard was read: nothing is lost, nothing is told twice. */
+/* How often each shard was read: nothing is lost, nothing is reported twice. */
 #include "support/test.h"
 
 #include <poll.h>
@@ -6,7 +6,7 @@
 
 #include "client/client_private.h"
 
-#define NEIGHBOURS 16 /* shards of equal low bits that have slots of their own */
+#define NEIGHBOURS 16 /* shards with equal low bits that have slots of their own */
 
 static const struct hl_id one = {1, 2}, two = {3, 4};
 
@@ -184,5 +184,5 @@ TEST_IN(setup, teardown, reads_of_kept_copies_are_told_to_the_agent_once)
         assert_int_equal(list.items[i].bad, !first);
     }
     assert_int_equal(access_take_kept(r->table, &r->arena).count, 0);
-    assert_int_equal(take(r).count, 0); /* they are counted for the Controller by themselves */
+    assert_int_equal(take(r).count, 0); /* the Controller counts them separately */
 }

@@ -1,4 +1,4 @@
-/* Which Controller a process calls that was told of none, and the split that a caller gives. */
+/* Which Controller a process calls if none was named, and the split that a caller gives. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ static int teardown(void **state)
     return rmdir(state_dir);
 }
 
-/* HL_OK: the address is that one, found in that way. */
+/* HL_OK: this address was found, in this way. */
 static void finds(const char *want, enum found way)
 {
     char *address = NULL;
@@ -148,7 +148,7 @@ TEST_IN(setup, teardown, nobody_answers_where_the_default_points)
     assert_int_equal(find_explain(FOUND_GIVEN, HL_EUNAVAIL), HL_EUNAVAIL);
     assert_int_equal(hl_fail(HL_EUNAVAIL, "refused"), HL_EUNAVAIL);
     assert_int_equal(find_explain(FOUND_CONFIGURED, HL_EUNAVAIL), HL_EUNAVAIL);
-    assert_string_equal(hl_error_text(), "refused"); /* who named it knows it */
+    assert_string_equal(hl_error_text(), "refused"); /* the caller named it, so the text need not */
     assert_int_equal(find_explain(FOUND_LOCAL, HL_EUNAVAIL), HL_EUNAVAIL);
     assert_non_null(strstr(hl_error_text(), "refused"));
     assert_non_null(strstr(hl_error_text(), "helios up"));

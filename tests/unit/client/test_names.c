@@ -1,4 +1,4 @@
-/* What a shard is called in failures, and what the catalogue says of it. */
+/* How failures name a shard, and what the catalogue says of it. */
 #include "support/test.h"
 
 #include <string.h>
@@ -65,7 +65,7 @@ TEST_IN(setup, teardown, without_a_list_anything_may_be_found)
 {
     names_add(*state, one, "gpt", 3, 1, 2, 0, "head");
     assert_int_equal(names_check(*state, one, 1, 2), HL_OK);
-    names_expect(*state, two, 4096, 5); /* has no name: nothing is kept of it */
+    names_expect(*state, two, 4096, 5); /* has no name: nothing is remembered of it */
     assert_int_equal(names_check(*state, two, 1, 2), HL_OK);
     names_expect(*state, one, 4096, 5);
     assert_int_equal(names_check(*state, two, 1, 2), HL_OK);

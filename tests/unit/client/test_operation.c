@@ -1,4 +1,4 @@
-/* The deadline of one operation: what its waits may take, and who is waited for. */
+/* The deadline of one operation: how long its waits may take, and which daemon it waits for. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ TEST(a_pause_that_would_outlast_the_deadline_is_not_begun)
 {
     helios_client c = {0};
     struct operation op = operation_ending(&c, HOUR_MS);
-    assert_false(operation_pause(&op, HOUR_MS)); /* else the test would take an hour */
+    assert_false(operation_pause(&op, HOUR_MS)); /* otherwise the test would take an hour */
     assert_true(operation_pause(&op, 0));
     assert_true(operation_pause(&op, 1));
     op.deadline_ns = 0;
@@ -66,7 +66,7 @@ TEST(a_controller_that_never_answered_is_not_waited_for)
     assert_false(controller_again(&op, HL_EUNAVAIL));
     assert_false(controller_again(&op, HL_OK)); /* it is there now */
     assert_true(controller_again(&op, HL_EUNAVAIL));
-    assert_false(controller_again(&op, HL_ENOENT));    /* an answer, too */
+    assert_false(controller_again(&op, HL_ENOENT));    /* that is an answer, too */
     assert_false(controller_again(&op, HL_ETIMEDOUT)); /* not asked twice */
     op.deadline_ns = 0;
     assert_false(controller_again(&op, HL_EUNAVAIL));
@@ -79,7 +79,7 @@ TEST(without_a_controller_the_failure_names_the_method_and_the_way_out)
     assert_int_equal(controller_named(&op, "helios_version_open"), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "helios_version_open"));
     assert_non_null(strstr(hl_error_text(), "HELIOS_CONTROLLER"));
-    c.controller = (struct hl_rpc_peer *)&c; /* only looked at */
+    c.controller = (struct hl_rpc_peer *)&c; /* only compared, never called */
     assert_int_equal(controller_named(&op, "helios_version_open"), HL_OK);
 }
 

@@ -1,4 +1,4 @@
-/* The bytes of a shard, compared with ones put together by hand. */
+/* The bytes of a shard, compared with hand-made ones. */
 #include "support/test.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* What is in the way of an export, and what goes when it is replaced: files of two exports are
- * never there together. */
+/* What stands in the way of an export, and what is removed when it is replaced: files of two
+ * exports never mix. */
 #include "support/test.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static int remove_home(void **state __attribute__((unused)))
     return hl_dir_remove(home) == HL_OK ? 0 : -1;
 }
 
-/* home/NAME, of which a name that ends with '/' is a folder. */
+/* Creates home/NAME; a name that ends with '/' is a folder. */
 static void put(const char *name)
 {
     char path[160], *slash;
@@ -139,13 +139,13 @@ TEST_IN(make_home, remove_home, ranks_that_are_written_are_in_the_way_and_others
     assert_int_equal(ranks_folder_clear(&f), HL_OK);
     assert_true(is_there("mp_rank_00_001.safetensors"));
     assert_false(is_there("mp_rank_01_001.safetensors"));
-    put("mp_rank_01.safetensors"); /* of another layout, whoever is written */
+    put("mp_rank_01.safetensors"); /* of another layout, whichever rank is written */
     assert_refused(ranks_folder_check(&f, false), "another TP, PP or EP", "--replace");
     assert_int_equal(ranks_folder_clear(&f), HL_OK);
     assert_false(is_there("mp_rank_01.safetensors"));
     assert_true(is_there("mp_rank_00_001.safetensors"));
     assert_true(is_there("notes.txt"));
-    put("model.safetensors"); /* of the other form: who takes all *.safetensors takes both */
+    put("model.safetensors"); /* in the other form: a reader of *.safetensors would take both */
     assert_refused(ranks_folder_check(&f, true), "model.safetensors", "remove it");
     assert_refused(hf_folder_check(home, true), "mp_rank_00_001.safetensors", "remove it");
 }
@@ -163,7 +163,7 @@ TEST_IN(make_home, remove_home,
     assert_int_equal(ranks_folder_check(&f, false), HL_OK);
     put("mp_rank_00/model_optim_rng.pt");
     assert_refused(ranks_folder_check(&f, false), "mp_rank_00 of another export", "--replace");
-    put("mp_rank_00_000/"); /* what Megatron would load, even so */
+    put("mp_rank_00_000/"); /* Megatron would load it nevertheless */
     put("mp_rank_00_001/model_optim_rng.pt");
     assert_int_equal(ranks_folder_check(&f, true), HL_OK);
     assert_int_equal(ranks_folder_clear(&f), HL_OK);

@@ -11,7 +11,7 @@
 #include "cli/local/local_private.h"
 #include "os/file.h"
 
-/* A state directory whose helios-l3d does nothing but live. */
+/* A state directory whose helios-l3d does nothing but stay alive. */
 struct rig {
     char state[64];
     struct local_opts opts;
@@ -66,7 +66,7 @@ TEST(a_daemon_that_cluster_json_can_not_take_is_ended)
     char path[128];
     rig_make(&r);
     snprintf(path, sizeof(path), "%s/cluster.json", r.state);
-    assert_int_equal(mkdir(path, 0700), 0); /* no file can be renamed to it, by root neither */
+    assert_int_equal(mkdir(path, 0700), 0); /* no file can be renamed to it, not even by root */
     assert_int_not_equal(local_daemon_launch(&r.l, 0), HL_OK);
     assert_non_null(strstr(hl_error_text(), path));
     const struct hl_api_local_daemon *d = local_daemon_find(&r.l.cluster.doc, "l3d");

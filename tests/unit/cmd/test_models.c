@@ -1,4 +1,4 @@
-/* Ids that people can tell apart, versions of a model, and which file of a checkpoint has which
+/* Ids that users can tell apart, versions of a model, and which file of a checkpoint has which
  * tensor. */
 #include "support/test.h"
 
@@ -23,7 +23,7 @@ TEST(ids_are_cut_where_they_differ)
     assert_int_equal(shard_unique_digits(&none), SHARD_DIGITS_MIN);
     assert_int_equal(shard_unique_digits(&one), SHARD_DIGITS_MIN);
     assert_int_equal(shard_unique_digits(&two), SHARD_DIGITS_MIN);
-    assert_int_equal(shard_unique_digits(&three), 13); /* twelve are the same */
+    assert_int_equal(shard_unique_digits(&three), 13); /* the first twelve are the same */
 }
 
 TEST(a_version_is_found_or_named_in_the_failure)
@@ -48,7 +48,8 @@ TEST(a_file_has_as_many_tensors_as_fit)
     struct hl_tensor tensors[] = {{.size = 3 * GIB}, {.size = 2 * GIB}, {.size = 1},
                                   {.size = 9 * GIB}, {.size = 1},       {.size = 1}};
     const struct hl_partition_plan p = {.tensors = tensors, .tensor_count = 6};
-    static const size_t ends[] = {2, 3, 4, 6}; /* 5 GiB are full; the large one is alone */
+    static const size_t ends[] = {2, 3, 4,
+                                  6}; /* 5 GiB make a full file; the large tensor is alone */
     size_t at = 0;
     for (size_t i = 0; i < HL_ARRAY_LEN(ends); i++) {
         struct hf_file file = hf_file_next(&p, at);

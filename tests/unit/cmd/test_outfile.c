@@ -1,5 +1,5 @@
-/* Result files of the command line: there as a whole or not at all, whatever ends the process, and
- * what an earlier one left goes. */
+/* Result files of the command line: complete or absent, however the process ends; what an earlier
+ * one left is removed. */
 #include "support/test.h"
 
 #include <dirent.h>
@@ -79,7 +79,8 @@ static size_t entries(void)
     return n;
 }
 
-/* A process that writes half of a file and is killed; its number. `root`: it sees nothing above. */
+/* Starts a process that writes half of a file and is killed; returns its pid. `root`: it sees
+ * nothing above. */
 static long die_writing(const char *root, const char *path)
 {
     pid_t pid = fork();
@@ -131,7 +132,7 @@ TEST_IN(make_home, remove_home, a_killed_process_leaves_nothing)
     assert_int_equal(entries(), 1);
 }
 
-/* Without /proc a file without a name could not be named later. */
+/* Without /proc a file without a name could not get one later. */
 TEST_IN(make_home, remove_home, what_a_killed_process_had_to_name_goes_with_the_next_file)
 {
     if (geteuid() != 0)
@@ -153,7 +154,7 @@ TEST_IN(make_home, remove_home, an_own_number_of_an_earlier_process_is_no_obstac
     assert_int_equal(entries(), 1);
 }
 
-/* Of a process that lives, and of one on another host, which has a lock on it. */
+/* Files of a live process, and of one on another host that holds a lock on its file. */
 TEST_IN(make_home, remove_home, what_others_write_stays)
 {
     long dead = die_writing(NULL, in_home("z").s);

@@ -1,4 +1,4 @@
-/* What the command line prints: tables, texts of others, documents without some of their fields. */
+/* What the command line prints: tables, foreign texts, documents without some of their fields. */
 #include "support/test.h"
 
 #include <locale.h>
@@ -8,7 +8,7 @@
 
 #include "cli/cli/cli.h"
 
-/* Standard output goes into a file until it is read. */
+/* Standard output, redirected to a file until it is read. */
 struct captured {
     int stdout_fd;
     FILE *file;
@@ -61,7 +61,7 @@ TEST(columns_are_aligned_by_what_a_terminal_shows)
     struct cli_table t;
     set_columns("80");
     cli_table_init(&t, "NAME|>SIZE|STATE");
-    cli_cell(&t, "\xE8\x8A\x82\xE7\x82\xB9"); /* two characters of two columns */
+    cli_cell(&t, "\xE8\x8A\x82\xE7\x82\xB9"); /* two characters, each two columns wide */
     cli_cell_bytes(&t, 1536);
     cli_cell(&t, "a\tb");
     cli_cell(&t, "x");

@@ -1,4 +1,4 @@
-/* The text of /metrics as the command line reads it. */
+/* The text of /metrics as the command line parses it. */
 #include "support/test.h"
 
 #include <math.h>
@@ -21,7 +21,8 @@ TEST(samples_have_names_labels_and_values)
     assert_int_equal(p.count, 4);
     assert_true(prom_find(&p, "a", "path", "shm", NULL, NULL, -1) == 1500);
     assert_true(prom_find(&p, "a", "op", "get", "path", "tcp", -1) == 7);
-    assert_true(prom_find(&p, "a", "path", "", NULL, NULL, -1) == 12); /* the one without */
+    assert_true(prom_find(&p, "a", "path", "", NULL, NULL, -1) ==
+                12); /* the sample without labels */
     assert_true(prom_find(&p, "a", "path", "ucx", NULL, NULL, -1) == -1);
     assert_true(isnan(p.samples[3].value));
     assert_string_equal(prom_label(&p.samples[1], "op"), "get");

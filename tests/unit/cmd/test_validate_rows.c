@@ -1,5 +1,5 @@
-/* Rows of `helios validate` that need hardware which few machines have: what they say of figures as
- * if they were measured, of each side of the target, and of what is missing. */
+/* Rows of `helios validate` that need rare hardware: their results for given figures on both sides
+ * of the target, and for missing hardware. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ struct rig {
     struct found f;
 };
 
-/* Everything is measured, on the hardware that the rows ask for. */
+/* Everything is measured, on the hardware that the rows need. */
 static void rig_init(struct rig *r, enum hl_nic_class nic)
 {
     memset(r, 0, sizeof(*r));
@@ -105,7 +105,7 @@ TEST(a_plank_into_emulated_memory_or_without_rdma_is_not_judged)
     snprintf(r.v.speeds.plank_transport, sizeof(r.v.speeds.plank_transport), "tcp");
     assert_int_equal(judge(&r, row_plank_latency, HL_TARGET_AT_MOST, 0.8), ABSENT);
     assert_non_null(strstr(r.f.row.missing, "RDMA"));
-    r.v.speeds.plank_node = NULL; /* and where there is none nothing is measured */
+    r.v.speeds.plank_node = NULL; /* and without one nothing is measured */
     r.v.speeds.plank_known = false;
     assert_int_equal(judge(&r, row_plank_bandwidth, HL_TARGET_AT_MOST, 15), ABSENT);
     hl_arena_fini(&r.v.arena);

@@ -7,7 +7,7 @@
 #include "conf/conf.h"
 #include "conf/planes.h"
 
-/* Two modules with the same struct, and a program of both. */
+/* Two modules with the same struct, and a program that has both. */
 struct store {
     const char *listen;
     int keep;

@@ -19,7 +19,7 @@ static int copy_words(const char *const *words, char **argv)
     int n = 0;
     for (; words[n] != NULL; n++)
         argv[n] =
-            (char *)(uintptr_t)words[n]; /* argv of main() isn't const, and nobody writes to it */
+            (char *)(uintptr_t)words[n]; /* argv of main() isn't const, and is not written to */
     argv[n] = NULL;
     return n;
 }
@@ -147,7 +147,7 @@ TEST(a_slip_of_the_hand_is_guessed_and_nonsense_is_not)
     assert_null(hl_did_you_mean("model", names, 0));
 }
 
-/* Two directories with a configuration file each, as /etc and ~/.config are. */
+/* Two directories with a configuration file each, like /etc and ~/.config. */
 TEST(only_what_was_typed_counts_as_given)
 {
     static const struct hl_option rows[] = {
@@ -162,7 +162,7 @@ TEST(only_what_was_typed_counts_as_given)
     struct hl_api_key_value_list given = {0};
     assert_int_equal(hl_args_parse_given(rows, 3, "x", argc, argv, target, &rest, &arena, &given),
                      HL_OK);
-    assert_int_equal(given.count, 2); /* the default, typed, is given */
+    assert_int_equal(given.count, 2); /* the default counts as given if it was typed */
     assert_string_equal(hl_api_pair_find(&given, "size", NULL), "1048576");
     assert_string_equal(hl_api_pair_find(&given, "keep", NULL), "true");
     assert_int_equal(target[1], 2);
@@ -224,7 +224,7 @@ TEST(the_environment_comes_after_the_defaults)
     struct narrow n = {0};
     assert_int_equal(hl_options_defaults(narrow_rows, HL_ARRAY_LEN(narrow_rows), &n), HL_OK);
     setenv("HELIOS_NARROW_WAIT", "70ms", 1);
-    setenv("HELIOS_NARROW_SIZE", "", 1); /* a number that is empty is not given */
+    setenv("HELIOS_NARROW_SIZE", "", 1); /* an empty number counts as not given */
     assert_int_equal(hl_options_environment(narrow_rows, HL_ARRAY_LEN(narrow_rows), &n), HL_OK);
     assert_int_equal(n.wait_ms, 70);
     assert_int_equal(n.size, 1ull << 30);

@@ -95,7 +95,7 @@ TEST(json_is_yaml_too)
     hl_yaml_free(doc);
 }
 
-/* As editors of other systems leave them. */
+/* Files as editors of other systems leave them. */
 TEST(a_mark_of_utf8_and_other_line_ends)
 {
     struct hl_yaml *doc = parse("\xef\xbb\xbf"

@@ -53,7 +53,7 @@ static inline struct hl_version_rec *import_model(struct hl_catalog *c, const ch
     return v;
 }
 
-/* One version "many" of shards from `first` on. */
+/* Imports one version of "many" with shards from `first` on. */
 static inline struct hl_version_rec *import_parts(struct hl_catalog *c, int first, int shards)
 {
     struct hl_version_rec *v;
@@ -78,7 +78,7 @@ static inline struct hl_version_rec *import_parts(struct hl_catalog *c, int firs
     return v;
 }
 
-/* The shards are `first` and the next. */
+/* Its shards are `first` and the next one. */
 static inline struct hl_version_rec *save_version(struct hl_catalog *c, const char *name, int first,
                                                   int64_t step, int64_t now_ms)
 {

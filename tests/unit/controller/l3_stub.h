@@ -1,5 +1,5 @@
-/* A Controller without its start, and an L3 daemon that writes down what it is asked: one line of a
- * call, with the last two digits of each id.
+/* A Controller that was not started, and an L3 daemon that records its calls: one line per call,
+ * with the last two digits of each id.
  *
  *     free 01 02 by us
  *     trash 03 by us
@@ -23,7 +23,7 @@ struct l3_stub {
     struct hl_rpc_server *server;
     struct hl_timer *look;
     uint64_t until_ns;
-    hl_status refuses; /* all calls so; HL_OK: none */
+    hl_status refuses; /* result of all calls; HL_OK: they succeed */
     struct hl_api_l3_claim_results claim;
     char said[1024];
     char dir[40], address[64];
@@ -108,7 +108,7 @@ static const struct hl_l3_handlers l3_handlers = {.free = l3_free,
                                                   .claim = l3_claim,
                                                   .order_eviction = l3_order};
 
-/* No call is under way any more. */
+/* Whether no call is running any more. */
 static void l3_look(void *arg)
 {
     struct l3_stub *s = arg;
@@ -125,7 +125,7 @@ static inline void l3_stub_run(struct l3_stub *s)
     assert_int_equal(s->c.refs, 1);
 }
 
-/* Runs, then what it said since the last time. */
+/* Runs the loop, then compares the calls since the last time. */
 static inline void l3_stub_said(struct l3_stub *s, const char *lines)
 {
     l3_stub_run(s);

@@ -16,7 +16,7 @@ static inline bool gang_starts(const struct hl_controller *c)
     return gang_is_starting;
 }
 
-/* All that waits for it; returns in how many turns of the loop. */
+/* Handles everything that waits; returns the number of turns of the loop. */
 static inline unsigned follow(struct world *w)
 {
     unsigned turns = 1;
@@ -54,7 +54,7 @@ static inline const struct hl_placed_shard *placed(struct world *w)
     return hl_placement_shard_find(&w->c.placement->core, w->shard->id);
 }
 
-/* A process tells that it read shard 1. */
+/* A process reports that it read shard 1. */
 static inline bool report(struct world *w, const char *node, uint64_t process, uint64_t sequence,
                           uint64_t count)
 {

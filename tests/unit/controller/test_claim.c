@@ -1,10 +1,11 @@
-/* May this Controller change the pool: what it asks of L3, and what it makes of the answers. */
+/* Whether this Controller may change the pool: what it asks of L3, and how it handles the
+ * answers. */
 #include "unit/controller/catalog_rig.h"
 #include "unit/controller/l3_stub.h"
 
 #define THEM "00000000000000000000000000000bad"
 
-/* Asks, and hears that. */
+/* Asks, and gets this answer. */
 static void ask(struct l3_stub *s, const struct hl_api_l3_claim_results *answer)
 {
     s->claim = *answer;
@@ -23,7 +24,7 @@ TEST(nothing_is_changed_before_l3_has_answered)
     l3_stub_start(&s);
     assert_false(claim_ok(&s.c, why, sizeof(why)));
     assert_true(why[0] != '\0');
-    assert_int_equal(claim_check(&s.c), HL_OK); /* nothing can reach it either */
+    assert_int_equal(claim_check(&s.c), HL_OK); /* nothing can reach it in any case */
     l3_stub_end(&s);
 }
 
@@ -87,7 +88,7 @@ TEST(shards_of_nobody_that_the_catalogue_does_not_know_are_left_alone)
     import_model(&s.c.catalog, "tiny", 1, "{}");
     ask(&s, &(struct hl_api_l3_claim_results){
                 .state = HL_API_CLAIM_RESULT_UNCLAIMED, .shards = 2, .archived = 9});
-    s.c.claim.known_pooled = 2; /* the pool's are ours, the archive's not */
+    s.c.claim.known_pooled = 2; /* the pool's changes are ours, the archive's are not */
     claim_compared(&s.c);
     l3_stub_said(&s, "claim own 1 seen 1\n");
     assert_false(claim_ok(&s.c, why, sizeof(why)));
@@ -136,7 +137,7 @@ TEST(a_refused_controller_tells_l3_nothing_of_its_changes)
     claim_changed(&s.c);
     l3_stub_said(&s, "claim own 1 seen 1\n");
     assert_int_equal(s.c.claim.revision, 2);
-    claim_forget(&s.c); /* L3 was restarted: it is asked as if for the first time */
+    claim_forget(&s.c); /* L3 was restarted: it is asked as for the first time */
     assert_int_equal(claim_check(&s.c), HL_OK);
     assert_int_equal(claim_found(&s.c)->revision, 0);
     l3_stub_end(&s);

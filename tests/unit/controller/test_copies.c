@@ -1,4 +1,4 @@
-/* The table of copies: what the Agents' inventories tell, and where a shard can be read. */
+/* The table of copies: what the Agents' inventories report, and where a shard can be read. */
 #include "base/clock.h"
 #include "os/loop.h"
 #include "unit/controller/nodes_rig.h"
@@ -18,7 +18,7 @@ static void learn_bytes(struct world *w, struct node *n, uint64_t size, uint32_t
                                        .crc32 = crc32});
 }
 
-/* A node tells of a copy of shard 1. */
+/* A node reports a copy of shard 1. */
 static void learn(struct world *w, struct node *n, enum hl_api_tier tier, const char *device)
 {
     const struct hl_id_text id = hl_id_format(w->shard->id);
@@ -56,9 +56,9 @@ TEST(each_tier_and_device_of_a_node_has_its_own_copy)
     learn(&w, &w.a, HL_API_TIER_L1, "emu:0");
     learn(&w, &w.a, HL_API_TIER_L1, "emu:1");
     learn(&w, &w.b, HL_API_TIER_L2, "");
-    learn(&w, &w.a, HL_API_TIER_L2, ""); /* the same again */
+    learn(&w, &w.a, HL_API_TIER_L2, ""); /* repeated */
     places(&w, HL_API_TIER_L1, "L3 L2/a L1/a:emu:0 L1/a:emu:1 L2/b");
-    places(&w, HL_API_TIER_L2, "L3 L2/a L2/b"); /* a device forgets */
+    places(&w, HL_API_TIER_L2, "L3 L2/a L2/b"); /* a device drops it */
     copies_forget(&w.c, &w.a, w.shard->id, HL_API_TIER_L1, "emu:0");
     places(&w, HL_API_TIER_L1, "L3 L2/a L1/a:emu:1 L2/b");
     copies_forget(&w.c, &w.a, w.shard->id, HL_API_TIER_L1, ""); /* any device */
@@ -89,7 +89,7 @@ TEST(a_copy_that_goes_or_whose_node_is_away_is_not_read)
     const struct place at_a = {.tier = HL_API_TIER_L2, .node = &w.a};
     copies_dropping(&w.c, &at_a, w.shard->id, true);
     places(&w, HL_API_TIER_L1, "L3 L2/b");
-    learn(&w, &w.a, HL_API_TIER_L2, ""); /* an inventory that was begun before the drop */
+    learn(&w, &w.a, HL_API_TIER_L2, ""); /* from an inventory that was begun before the drop */
     places(&w, HL_API_TIER_L1, "L3 L2/b");
     copies_dropping(&w.c, &at_a, w.shard->id, false);
     w.b.lost = true;
@@ -117,7 +117,7 @@ TEST(of_two_holders_of_other_bytes_under_one_id_only_the_catalogues_is_used)
     world_fini(&w);
 }
 
-/* How many holdings each tick still looks at, because the catalogue does not know them. */
+/* How many holdings each tick still checks, because the catalogue does not know them. */
 static int unsettled(struct world *w)
 {
     const struct holding *h;
@@ -132,11 +132,11 @@ TEST(only_copies_that_the_catalogue_does_not_know_are_looked_at_again)
     struct world w;
     struct hl_model_rec *m;
     world_init(&w);
-    w.a.lost = w.b.lost = true; /* no drop is ordered, no inventory asked for */
+    w.a.lost = w.b.lost = true; /* no drop is ordered, no inventory requested */
     struct hl_shard_rec later = {.id = {0, 9}}, *known = w.shard;
     learn(&w, &w.a, HL_API_TIER_L2, "");
     assert_int_equal(unsettled(&w), 0);
-    w.shard = &later; /* of a version that is being written */
+    w.shard = &later; /* belongs to a version that is being written */
     learn(&w, &w.a, HL_API_TIER_L2, "");
     assert_int_equal(unsettled(&w), 1);
     learn(&w, &w.b, HL_API_TIER_L2, "");
@@ -161,7 +161,7 @@ TEST(only_copies_that_the_catalogue_does_not_know_are_looked_at_again)
 
 enum { MANY = 10000, TURN_MAX = 4096 };
 
-/* As node n tells it in an inventory. */
+/* Node n reports it in an inventory. */
 static void learn_id(struct world *w, struct node *n, uint64_t number)
 {
     const struct hl_id_text id = hl_id_format((struct hl_id){7, number});
@@ -186,7 +186,7 @@ static void stop_when_listed(void *arg)
         hl_loop_stop(w->c.opts.loop);
 }
 
-/* Its inventory begins, as an earlier one has told MANY copies. */
+/* Its inventory begins; an earlier one has reported MANY copies. */
 static void begin_list(struct node *n)
 {
     n->store.listing = true;
@@ -206,15 +206,16 @@ TEST(what_an_inventory_lacks_is_looked_for_in_turns)
     }
     assert_int_equal(holdings(&w), MANY + MANY / 2);
     begin_list(&w.a);
-    learn_id(&w, &w.a, MANY - 1); /* all that it has now */
+    learn_id(&w, &w.a, MANY - 1); /* all it has now */
     copies_listed(&w.c, &w.a);
     assert_in_range(holdings(&w), MANY + MANY / 2 - TURN_MAX, MANY + MANY / 2 - 1);
-    assert_true(w.a.store.listing); /* none begins before */
-    begin_list(&w.b);               /* its own ends in the middle of that, and has nothing */
+    assert_true(w.a.store.listing); /* no other inventory begins before */
+    begin_list(&w.b);               /* b's own inventory ends in the middle of that, and is empty */
     copies_listed(&w.c, &w.b);
-    copies_forget(&w.c, &w.a, w.c.copies->prune->id, HL_API_TIER_L2, ""); /* the next one goes */
+    copies_forget(&w.c, &w.a, w.c.copies->prune->id, HL_API_TIER_L2,
+                  ""); /* the next one is dropped */
     copies_forget(&w.c, &w.b, w.c.copies->prune->id, HL_API_TIER_L2, "");
-    learn_id(&w, &w.b, 3 * MANY); /* it was just made */
+    learn_id(&w, &w.b, 3 * MANY); /* just created */
     assert_int_equal(hl_timer_create(w.c.opts.loop, 1, 1, stop_when_listed, &w, &look), HL_OK);
     assert_int_equal(hl_loop_run(w.c.opts.loop), HL_OK);
     hl_timer_destroy(look);
@@ -250,14 +251,14 @@ TEST(what_a_sweep_has_not_found_is_settled_in_turns)
     w.a.store.listed = w.b.store.listed = true;
     const struct hl_version_rec *v = import_parts(&w.c.catalog, 100, MANY);
     for (size_t i = 0; i < v->shard_count; i++)
-        v->shards[i]->missed = 1; /* by the round before */
+        v->shards[i]->missed = 1; /* missed in the previous round */
     v->shards[MANY - 1]->seen_round = w.c.copies->sweep_round = 2;
     w.c.copies->sweeping = true;
     sweep_settle(&w.c);
     assert_in_range(lost_of(v), TURN_MAX - 2, TURN_MAX); /* the rig has two others */
     assert_true(w.c.copies->sweeping);
     const struct hl_shard_rec *next = w.c.copies->settle;
-    copies_shard_leaves(&w.c, next); /* it is passed over */
+    copies_shard_leaves(&w.c, next); /* it is skipped */
     assert_int_equal(hl_timer_create(w.c.opts.loop, 1, 1, stop_when_swept, &w, &look), HL_OK);
     assert_int_equal(hl_loop_run(w.c.opts.loop), HL_OK);
     hl_timer_destroy(look);
@@ -290,7 +291,7 @@ TEST(a_shard_is_lost_when_nothing_that_can_be_read_has_it)
         world_init(&w);
         w.shard->missed = rows[i].missed;
         w.shard->archived = rows[i].archived;
-        w.shard->lost = rows[i].lost; /* as the last sweep said; a node may have told since */
+        w.shard->lost = rows[i].lost; /* as of the last sweep; a node may have reported it since */
         if (rows[i].at_node)
             learn(&w, &w.a, HL_API_TIER_L2, "");
         const struct hl_api_shard shard = copies_shard(&w.c, w.shard, &arena);
@@ -311,26 +312,26 @@ TEST(a_lost_shard_is_gone_only_where_nobody_who_is_away_could_have_it)
     w.shard->missed = 2;
     w.a.store.listed = w.b.store.listed = true;
     w.c.copies->pool = &pool;
-    assert_false(copies_shard_is_gone(&w.c, w.shard)); /* no sweep has said so */
+    assert_false(copies_shard_is_gone(&w.c, w.shard)); /* no sweep has found that */
     w.shard->lost = true;
     assert_true(copies_shard_is_gone(&w.c, w.shard));
-    w.c.copies->pool = NULL; /* L3 starts again */
+    w.c.copies->pool = NULL; /* L3 restarts */
     assert_false(copies_shard_is_gone(&w.c, w.shard));
     w.c.copies->pool = &pool;
-    w.a.store.listed = false; /* the Agent of a has started again */
+    w.a.store.listed = false; /* the Agent of a has restarted */
     assert_false(copies_shard_is_gone(&w.c, w.shard));
     w.a.store.listed = true;
-    snprintf(w.a.incarnation, sizeof(w.a.incarnation), "%s", ""); /* the Controller has */
+    snprintf(w.a.incarnation, sizeof(w.a.incarnation), "%s", ""); /* the Controller has restarted */
     assert_false(copies_shard_is_gone(&w.c, w.shard));
-    w.a.lost = true; /* and waits for a no longer, which had told what it has before */
+    w.a.lost = true; /* and no longer waits for a, which had reported its copies before */
     assert_true(copies_shard_is_gone(&w.c, w.shard));
-    w.a.store.listed = false; /* which has not: it was killed while the Controller started */
+    w.a.store.listed = false; /* and this one had not: it was killed while the Controller started */
     assert_false(copies_shard_is_gone(&w.c, w.shard));
     w.a.lost = false;
     w.a.store.listed = true;
     snprintf(w.a.incarnation, sizeof(w.a.incarnation), "boot-1");
     learn(&w, &w.a, HL_API_TIER_L2, "");
-    assert_false(w.shard->lost); /* whatever the last sweep has said */
+    assert_false(w.shard->lost); /* whatever the last sweep found */
     assert_true(w.c.slots_changed);
     w.shard->lost = w.a.lost = true; /* by the next one */
     places(&w, HL_API_TIER_L1, "");

@@ -1,5 +1,5 @@
-/* Jobs with a range of data parallel sizes: what the Controller makes of slots and lost nodes. Its
- * store, line and planner are real; containers are started by nobody. */
+/* Jobs with a range of data parallel sizes: how the Controller uses free slots and reacts to lost
+ * nodes. Its store, line and planner are real; no containers are started. */
 #include "support/test.h"
 
 #include <poll.h>
@@ -29,7 +29,7 @@ static hl_status plan_job(struct hl_controller *c, const struct hl_job *spec, co
     return hl_plan_make(spec, nodes_cluster(c), out);
 }
 
-static bool frees = true; /* else nothing is carried out, as after a crash */
+static bool frees = true; /* if false, nothing is carried out, as after a crash */
 
 static void carry_out(struct job *j, const struct hl_job_actions *actions)
 {
@@ -96,7 +96,7 @@ static void on_look(void *arg)
         uv_stop(hl_loop_uv(w->c.opts.loop));
 }
 
-/* Until all is written, and the line was looked at. */
+/* Runs until everything is written and the line was examined. */
 static void world_run(struct world *w)
 {
     w->until_ns = hl_now_ns() + TEST_PATIENCE_NS;
@@ -137,7 +137,7 @@ static struct job *job_put(struct world *w, const char *sizes, const char *more)
 
 #define REPLACE ", \"recovery\": {\"mode\": \"replace\", \"growAfter\": \"100ms\"}"
 
-/* What is to run does. */
+/* All containers that should run do. */
 static void job_runs(struct world *w, struct job *j)
 {
     for (int i = 0; i < j->run.container_count; i++)
@@ -160,7 +160,7 @@ static int count_busy(const struct world *w)
     return n;
 }
 
-/* It is as if it had been as it is for long. */
+/* The job's state has settled long ago. */
 static void job_settle(struct job *j)
 {
     j->run.placed_ms -= 60000;
@@ -196,7 +196,7 @@ TEST(a_size_stays_within_the_quota_and_leaves_slots_to_those_who_wait)
     struct job *fixed = job_put(&w, "1", "");
     assert_int_equal(fixed->run.container_count, 1);
     struct job *j = job_put(&w, "{\"min\": 1, \"max\": 5}", "");
-    assert_int_equal(j->run.container_count, 3); /* of the quota of 4, on 4 free slots */
+    assert_int_equal(j->run.container_count, 3); /* within the quota of 4, on 4 free slots */
     assert_int_equal(count_busy(&w), 4);
     world_end(&w);
 }
@@ -217,16 +217,16 @@ TEST(a_lost_node_takes_its_replica_and_a_free_slot_brings_one_back)
     assert_int_equal(j->run.container_count, 2);
     assert_string_not_equal(j->run.plan->master_node, lost);
     assert_string_equal(j->run.plan->arithmetic[0], "now 2 replicas of PP 1 × TP 1 = 1 rank");
-    assert_int_equal(j->port.settled.attempt, 0); /* rank 0 is elsewhere: another port */
+    assert_int_equal(j->port.settled.attempt, 0); /* rank 0 moved: it needs another port */
     assert_non_null(strstr(j->elastic.lost, "LOST=10.0.0."));
 
     hl_cluster_set_ready(nodes_cluster(&w.c), lost, true);
     line_look(&w);
-    assert_int_equal(j->run.container_count, 2); /* not so soon */
+    assert_int_equal(j->run.container_count, 2); /* not so early */
     job_settle(j);
     line_look(&w);
     assert_int_equal(j->run.container_count, 3);
-    assert_int_equal(j->spec.grid.dp, 2); /* what starts is none of the gang yet */
+    assert_int_equal(j->spec.grid.dp, 2); /* a starting container is not yet part of the gang */
     assert_int_equal(j->run.plan->containers[2].joining, 1);
     assert_int_equal(count_busy(&w), 3);
     job_runs(&w, j);
@@ -245,7 +245,7 @@ TEST(what_has_left_holds_no_slot_after_a_restart)
     world_run(&w);
     frees = true;
     assert_int_equal(j->run.container_count, 3);
-    jobs_resume(&w.c); /* the slot of n1 may be another job's by now: it is left as it is */
+    jobs_resume(&w.c); /* the slot of n1 may belong to another job by now: it is left alone */
     world_run(&w);
     assert_int_equal(j->run.container_count, 2);
     assert_int_equal(count_busy(&w), 3);
@@ -303,12 +303,13 @@ TEST(a_spare_slot_that_was_used_is_filled_again_within_the_quota)
     line_look(&w);
     assert_int_equal(j->run.container_count, 3);
     assert_true(hl_jobrun_is_parked(&j->run, 2));
-    assert_int_equal(count_busy(&w), 2); /* of the nodes that are ready */
+    assert_int_equal(count_busy(&w), 2); /* on ready nodes */
     job_runs(&w, j);
     line_look(&w);
     assert_int_equal(j->run.container_count, 3);
 
-    /* The next one would be the fourth: the quota counts the lost one until its node is back. */
+    /* Another one would be the fourth: the quota counts the lost container until its node is
+     * back. */
     snprintf(lost, sizeof(lost), "%s", j->run.containers[2].node);
     hl_cluster_set_ready(nodes_cluster(&w.c), lost, false);
     elastic_lose_node(j, lost, "silent for 1s");
@@ -326,7 +327,7 @@ TEST(a_spare_slot_that_was_used_is_filled_again_within_the_quota)
     world_end(&w);
 }
 
-/* Its slots are those of the job's plan, however often it is read from its record. */
+/* Its slots are those of the job's plan, however often the record is reloaded. */
 TEST(a_gang_that_ends_frees_the_slots_that_it_got_later)
 {
     struct world w;
@@ -365,7 +366,7 @@ static hl_status ask(struct world *w, int attempt, int container, int local)
     return elastic_join(&w->c, &p, &said_arena, &said);
 }
 
-/* Its place in `key`, "-": it has none yet. */
+/* Its value of `key`; "-": it has no place yet. */
 static const char *place_of(struct world *w, int container, const char *key)
 {
     assert_int_equal(ask(w, 1, container, 0), HL_OK);
@@ -376,7 +377,7 @@ static const char *place_of(struct world *w, int container, const char *key)
     return "-";
 }
 
-/* One rank runs, on n0; one more starts, on n1. */
+/* One rank runs, on n0; another one starts, on n1. */
 static struct job *gang_that_grows(struct world *w)
 {
     struct job *j = job_put(w, "{\"min\": 1, \"max\": 2}", REPLACE);
@@ -394,7 +395,7 @@ static struct job *gang_that_grows(struct world *w)
     return j;
 }
 
-/* Containers are told where the Controller is. */
+/* Containers get the Controller's address. */
 static void world_serve(struct world *w)
 {
     static const struct hl_controller_handlers none = {0};
@@ -420,11 +421,11 @@ TEST(who_has_asked_is_taken_in_when_one_of_the_gang_asks)
     world_start(&w, 1, NULL);
     world_serve(&w);
     struct job *j = gang_that_grows(&w);
-    assert_string_equal(place_of(&w, 0, "WORLD_SIZE"), "1"); /* the other one has not asked */
+    assert_string_equal(place_of(&w, 0, "WORLD_SIZE"), "1"); /* the other rank has not asked */
     assert_int_equal(said.number, 0);
     assert_string_equal(place_of(&w, 1, "RANK"), "-");
     assert_string_equal(said.waits, "the gang accepts it after its next save, or when it re-forms");
-    assert_int_equal(j->run.resizes, 0); /* it is not for the new one to say when */
+    assert_int_equal(j->run.resizes, 0); /* the new rank does not decide when */
     assert_string_equal(place_of(&w, 0, "RANK"), "-");
     assert_string_equal(said.waits, "the size of the gang is being stored");
     assert_int_equal(said.number, 1);
@@ -465,7 +466,7 @@ TEST(who_is_left_of_a_lost_server_gets_another_place_and_the_lost_one_none)
     world_end_served(&w);
 }
 
-static struct hl_rpc_call *questions[2]; /* for a port, unanswered */
+static struct hl_rpc_call *questions[2]; /* about a port, unanswered */
 static size_t question_count;
 
 static void on_find_port(void *arg, struct hl_rpc_call *call,
@@ -504,7 +505,7 @@ static void run_until(struct world *w, bool (*is_true)(const struct job *, int),
     assert_true(is_true(j, what));
 }
 
-/* All nodes have it. */
+/* One Agent server stands for all nodes. */
 static struct hl_rpc_server *agent_serve(struct world *w)
 {
     static const struct hl_agent_handlers handlers = {.find_port = on_find_port};
@@ -541,10 +542,10 @@ TEST(a_port_is_asked_for_where_rank_0_is_now_though_nobody_answered_where_it_was
     question_count = 0;
     assert_false(master_port_ready(j));
     run_until(&w, is_asked, j, 1);
-    assert_false(master_port_ready(j)); /* it is asked once */
+    assert_false(master_port_ready(j)); /* asked only once */
     hl_cluster_set_ready(nodes_cluster(&w.c), "n0", false);
     elastic_lose_node(j, "n0", "silent for 1s");
-    run_until(&w, is_quiet, j, 2); /* written; one question is open */
+    run_until(&w, is_quiet, j, 2); /* written; one question is unanswered */
     assert_int_equal(question_count, 1);
     assert_false(master_port_ready(j));
     run_until(&w, is_asked, j, 2);

@@ -1,4 +1,5 @@
-/* Executors are started, ticked, asked and stopped by their table, whoever they are. */
+/* The Controller starts, ticks, asks and stops executors through their table, whichever they
+ * are. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -62,7 +63,7 @@ TEST(each_executor_does_what_its_table_has)
     struct hl_api_cluster_info info = {0};
     called[0] = '\0';
     start_status = HL_OK;
-    executors_stop(&c); /* the Controller has failed before there were any */
+    executors_stop(&c); /* the Controller failed before there were any */
     assert_int_equal(jobs_create(&c, all, &idle), HL_OK);
     assert_int_equal(executors_start(&c), HL_OK);
     jobs_tick(&c);

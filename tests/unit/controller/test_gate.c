@@ -1,4 +1,4 @@
-/* Whether a node that is ready gets containers, without a network. */
+/* Whether a ready node gets containers, without a network. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    while (c.refs > 1) /* until all is written */
+    while (c.refs > 1) /* until everything is written */
         uv_run(hl_loop_uv(c.opts.loop), UV_RUN_ONCE);
     hl_store_writer_stop(c.writer);
     hl_store_close(c.store);
@@ -70,7 +70,7 @@ TEST_IN(setup, teardown, one_that_failed_is_not_until_it_passes)
     tested(2000, HL_API_HEALTH_STATE_PASSED, "");
     c.slots_changed = false;
     assert_true(is_placed_on());
-    assert_true(c.slots_changed); /* jobs that wait are placed now */
+    assert_true(c.slots_changed); /* waiting jobs are placed now */
     assert_int_equal(n.drained_ms, 0);
 }
 
@@ -82,7 +82,7 @@ TEST_IN(setup, teardown, one_whose_first_test_goes_on_is_not_until_that_has_pass
     assert_string_equal(node_why_not(&n), "health: its first test is still running");
     tested(1000, HL_API_HEALTH_STATE_PASSED, "");
     assert_true(is_placed_on());
-    tested(0, HL_API_HEALTH_STATE_TESTING, ""); /* its Agent was started again */
+    tested(0, HL_API_HEALTH_STATE_TESTING, ""); /* its Agent was restarted */
     tested(2000, HL_API_HEALTH_STATE_FAILED, "script: exit code 1");
     assert_false(is_placed_on());
     assert_int_equal(n.drained_ms, 0); /* that was one failure */
@@ -91,7 +91,7 @@ TEST_IN(setup, teardown, one_whose_first_test_goes_on_is_not_until_that_has_pass
 TEST_IN(setup, teardown, failing_twice_in_an_hour_drains_it_for_good)
 {
     tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow");
-    tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow"); /* told again */
+    tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow"); /* reported again */
     assert_int_equal(n.drained_ms, 0);
     tested(2000, HL_API_HEALTH_STATE_FAILED, "checksum: wrong");
     assert_int_not_equal(n.drained_ms, 0);
@@ -107,7 +107,7 @@ TEST_IN(setup, teardown, the_first_failure_is_in_its_record)
     tested(1000, HL_API_HEALTH_STATE_PASSED, "");
     assert_int_equal(c.refs, 1);
     tested(2000, HL_API_HEALTH_STATE_FAILED, "x");
-    assert_int_equal(c.refs, 2); /* it is on its way to the store */
+    assert_int_equal(c.refs, 2); /* being written to the store */
     json_t *record = node_record(&n, &n.info, false);
     assert_int_equal(json_integer_value(json_object_get(record, "failedMs")), n.failed_ms);
     assert_int_equal(json_integer_value(json_object_get(record, "failedTestMs")), 2000);
@@ -126,7 +126,7 @@ TEST_IN(setup, teardown, a_clock_that_is_far_off_counts_from_the_second_heartbea
 {
     int64_t ahead = hl_wall_ms() + 600000;
     gate_take_clock(&n, ahead);
-    assert_true(is_placed_on()); /* this process may have stood still */
+    assert_true(is_placed_on()); /* this process may have been stopped */
     gate_take_clock(&n, hl_wall_ms() + 600000);
     assert_false(is_placed_on());
     assert_non_null(strstr(node_why_not(&n), "its clock is 10 min"));

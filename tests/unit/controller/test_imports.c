@@ -1,4 +1,4 @@
-/* Imports and cuts that run or have ended: what counts as running, and what is forgotten. */
+/* Imports and cuts that run or have ended: which count as running, and which are forgotten. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "controller/models/models_private.h"
 
-#define MOST 1000 /* that are remembered */
+#define MOST 1000 /* that are kept */
 
 static int failures;
 static hl_status failed_with;
@@ -57,7 +57,7 @@ TEST(an_import_that_l3_does_not_start_has_failed_with_its_words)
     assert_int_equal(failures, 1);
     assert_int_equal(failed_with, HL_EBUSY);
     import_started(other, HL_EUNAVAIL, "away");
-    assert_false(imports_running(&w.c)); /* orphans need not wait for it any more */
+    assert_false(imports_running(&w.c)); /* orphans no longer have to wait for it */
     imports_fini(&w.c);
 }
 
@@ -71,7 +71,7 @@ TEST(the_oldest_import_that_has_ended_is_forgotten_for_a_new_one)
     for (int i = 4; i < MOST; i++)
         add(&w)->progress.state = HL_API_IMPORT_STATE_DONE;
     import_started(asked, HL_EIO, "ended");
-    asked->polling = true; /* an answer about it is still to come */
+    asked->polling = true; /* an answer about it is still outstanding */
     import_started(written, HL_EIO, "ended");
     written->finishing = true;
     import_started(old, HL_EIO, "ended");
@@ -84,7 +84,7 @@ TEST(the_oldest_import_that_has_ended_is_forgotten_for_a_new_one)
     imports_fini(&w.c);
 }
 
-/* With so many bytes of ten times as many. */
+/* An import with so many bytes done, out of ten times as many. */
 static struct import *add_at(struct world *w, uint64_t done_bytes)
 {
     struct import *im = add(w);
@@ -107,7 +107,7 @@ TEST(the_progress_of_a_cut_that_is_queued_is_that_of_what_l3_has_begun)
     assert_true(r.queued);
     assert_int_equal(r.done_bytes, 120);
     assert_int_equal(r.total_bytes, 1200);
-    queued->queued = false; /* its own bytes from now on */
+    queued->queued = false; /* only its own bytes from now on */
     queued->progress.done_bytes = 7;
     queued->progress.total_bytes = 9;
     cut_progress(queued, &r);

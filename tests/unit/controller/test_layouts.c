@@ -1,5 +1,5 @@
-/* Work in threads beside the loop, and what open versions have to hold, planned there once for all
- * their ranks. */
+/* Work in threads beside the loop, and the expected contents of open versions, planned there once
+ * for all their ranks. */
 #include "unit/controller/catalog_rig.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 struct world {
     struct hl_controller c;
     struct models models;
-    struct hl_version_rec *v; /* being saved in one stage; its model has two */
+    struct hl_version_rec *v; /* being saved with one stage; its model has two */
     int told, wanted;
     bool stopped;
 };
@@ -76,7 +76,7 @@ TEST(a_plan_goes_with_the_last_open_version_that_needs_it)
     w.wanted = 1;
     assert_int_equal(layout_plan(&w.c, w.v, on_layout, &w), HL_OK);
     w.v->state = HL_API_VERSION_STATE_FAILED;
-    layouts_forget(&w.c); /* not while a thread works at it */
+    layouts_forget(&w.c); /* not while a thread works on it */
     assert_non_null(w.models.layouts);
     w.v->state = HL_API_VERSION_STATE_OPEN;
     assert_int_equal(hl_loop_run(w.c.opts.loop), HL_OK);

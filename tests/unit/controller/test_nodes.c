@@ -1,4 +1,4 @@
-/* The table of nodes, and jobs whose record is damaged, without a network. */
+/* The table of nodes, and jobs with damaged records, without a network. */
 #include "support/test.h"
 
 #include <string.h>
@@ -58,7 +58,7 @@ TEST(silence_is_counted_only_while_the_controller_listens)
     struct node a;
     put(&c, &a, "a");
     assert_int_equal(node_silent_ms(&a), 0);
-    c.listening.listened_ns += 7 * SECOND; /* what passed while it slept is not in it */
+    c.listening.listened_ns += 7 * SECOND; /* the time it slept does not count */
     assert_int_equal(node_silent_ms(&a), 7000);
     HASH_CLEAR(hh, nodes.table);
 }
@@ -165,7 +165,7 @@ TEST(damage_is_forgotten_with_the_model_or_version_that_has_it)
     damaged_forget(&c, "tiny", 2);
     assert_int_equal(json_object_size(c.damaged), 4);
     assert_null(json_object_get(c.damaged, "version/tiny/0000000002"));
-    damaged_forget(&c, "tiny", -1); /* all of the model, and nothing else of that name */
+    damaged_forget(&c, "tiny", -1); /* everything of the model, and nothing else of that name */
     assert_int_equal(json_object_size(c.damaged), 2);
     assert_non_null(json_object_get(c.damaged, "version/other/0000000002"));
     assert_non_null(json_object_get(c.damaged, "job/tiny"));

@@ -1,4 +1,4 @@
-/* Places that follow copies, moves and their budget, sets, options. */
+/* Places that follow copies; moves and their budget; sets; options. */
 #include "base/clock.h"
 #include "conf/options.h"
 #include "unit/controller/placement_rig.h"
@@ -30,11 +30,11 @@ TEST_IN(world_start, world_end, a_shard_is_where_its_nearest_copy_is)
     assert_at(w, HL_API_TIER_L3, "");
     learn(w, &w->b, HL_API_TIER_L2, "");
     assert_at(w, HL_API_TIER_L2, "b");
-    learn(w, &w->a, HL_API_TIER_L2, ""); /* as near: it stays */
+    learn(w, &w->a, HL_API_TIER_L2, ""); /* equally near: it stays */
     assert_at(w, HL_API_TIER_L2, "b");
     learn(w, &w->a, HL_API_TIER_L1, "emu:0");
     assert_at(w, HL_API_TIER_L1, "a");
-    w->a.lost = true; /* what it holds can't be read */
+    w->a.lost = true; /* its copies can't be read */
     placement_node_silent(&w->c, &w->a);
     follow(w);
     assert_at(w, HL_API_TIER_L2, "b");
@@ -42,7 +42,7 @@ TEST_IN(world_start, world_end, a_shard_is_where_its_nearest_copy_is)
     assert_at(w, HL_API_TIER_L3, "");
 }
 
-/* Rank 0 of 2 begins a save, or ends its part of it. */
+/* Rank 0 of 2 begins a save, or completes its part of it. */
 static struct hl_version_rec *save_begin(struct world *w)
 {
     struct hl_version_rec *v;
@@ -83,7 +83,7 @@ TEST_IN(world_start, world_end, shards_come_and_go_with_their_version)
     struct hl_id id = w->shard->id;
     assert_int_equal(t->count, 2);
     import_model(&w->c.catalog, "other", 3, "{}");
-    assert_int_equal(t->count, 2); /* in its turn */
+    assert_int_equal(t->count, 2); /* when its turn comes */
     assert_int_equal(follow(w), 1);
     assert_int_equal(t->count, 4);
     struct hl_version_rec *v = save_begin(w);
@@ -92,7 +92,7 @@ TEST_IN(world_start, world_end, shards_come_and_go_with_their_version)
     assert_int_equal(t->count, 4); /* it is not visible yet */
     save_commit(w, v, 1);
     follow(w);
-    assert_int_equal(t->count, 6); /* with the part that was there before */
+    assert_int_equal(t->count, 6); /* with the part that existed before */
     model_remove(w, "tiny");
     assert_int_equal(t->count, 2); /* at once */
     assert_null(hl_placement_shard_find(&w->c.placement->core, id));
@@ -100,7 +100,7 @@ TEST_IN(world_start, world_end, shards_come_and_go_with_their_version)
     assert_int_equal(t->count, 2);
 }
 
-enum { MANY = 5000, TURN_MAX = 2048 }; /* more than a turn of the loop takes */
+enum { MANY = 5000, TURN_MAX = 2048 }; /* more than one turn of the loop handles */
 
 TEST_IN(world_start, world_end, a_version_of_many_shards_is_followed_in_turns)
 {
@@ -114,7 +114,7 @@ TEST_IN(world_start, world_end, a_version_of_many_shards_is_followed_in_turns)
         assert_true(t->count - before <= TURN_MAX);
     }
     assert_int_equal(before, 2 + MANY);
-    placement_node_silent(&w->c, &w->a); /* all are looked at again, and only once */
+    placement_node_silent(&w->c, &w->a); /* all are checked again, and only once */
     unsigned turns = follow(w);
     assert_in_range(turns, 1 + MANY / TURN_MAX, 20);
     assert_int_equal(follow(w), 1);
@@ -129,7 +129,7 @@ TEST_IN(world_start, world_end, a_walk_goes_on_behind_shards_that_leave_meanwhil
     w->c.placement->behind = true;
     follow_begin(&w->c);
     assert_false(follow_turn(&w->c));
-    model_remove(w, "many"); /* the walk was in the middle of it */
+    model_remove(w, "many"); /* the walk was in the middle of that model */
     assert_int_equal(t->count, 2);
     assert_true(follow_turn(&w->c));
     assert_int_equal(t->count, 4);
@@ -178,7 +178,7 @@ TEST_IN(world_start, world_end, a_node_that_drains_gets_no_shard)
     w->b.drained_ms = 1;
     assert_true(node_ready(&w->b));
     assert_false(placed_node_takes(&w->c, b));
-    /* not by a move that waited, nor by an order */
+    /* neither by a waiting move nor by an order */
     assert_int_equal(copies_bring(&w->c,
                                   &(struct copies_order){.id = hl_id_random(),
                                                          .shard = w->shard->id,
@@ -212,7 +212,7 @@ TEST_IN(world_start, world_end, an_inventory_that_shrinks_or_has_other_bytes_mov
     assert_true(report(w, "b", 7, 1, 60));
     pass_run(&w->c);
     assert_at(w, HL_API_TIER_L2, "b");
-    copies_forget(&w->c, &w->b, w->shard->id, HL_API_TIER_L2, ""); /* it is not listed any more */
+    copies_forget(&w->c, &w->b, w->shard->id, HL_API_TIER_L2, ""); /* no longer listed */
     assert_at(w, HL_API_TIER_L3, "");
     copies_learn(&w->c, &w->b,
                  &(struct hl_api_copy){.id = id.s,
@@ -224,7 +224,8 @@ TEST_IN(world_start, world_end, an_inventory_that_shrinks_or_has_other_bytes_mov
     assert_at(w, HL_API_TIER_L3, "");
     pass_run(&w->c);
     assert_int_equal(w->c.placement->moves.count, 0);
-    struct place places[4]; /* beside a good copy it is no source, and keeps no other one alive */
+    struct place
+        places[4]; /* beside a good copy it is not a source, and does not keep another one alive */
     learn(w, &w->a, HL_API_TIER_L2, "");
     assert_at(w, HL_API_TIER_L2, "a");
     assert_int_equal(copies_places(&w->c, w->shard->id, HL_API_TIER_L1, places, 4), 2);
@@ -254,7 +255,7 @@ TEST_IN(world_start, world_end, a_shard_does_not_move_beside_a_drop_nor_is_dropp
     assert_true(placement_copy_events.moves(&w->c, w->shard->id));
 }
 
-/* As another Controller has left it, whose wall clock was wrong by so much. */
+/* As left by another Controller whose wall clock was off by so much. */
 static void load_cleaning(struct world *w, int64_t off_ms)
 {
     const struct hl_id_text shard = hl_id_format(w->shard->id);
@@ -289,7 +290,7 @@ TEST_IN(world_start, world_end, a_move_of_the_journal_waits_its_grace_whatever_c
     }
 }
 
-/* Where readers are told that it is, "L3 L2/a". */
+/* Where readers are sent, "L3 L2/a". */
 static void assert_offered(struct world *w, const char *expected)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -305,7 +306,7 @@ static void assert_offered(struct world *w, const char *expected)
     assert_string_equal(text, expected);
 }
 
-/* The engine's next action, which has to be this. */
+/* The engine's next action, which must be of this kind. */
 static struct hl_move_action next(struct world *w, enum hl_move_action_kind kind)
 {
     struct hl_move_action a = {0};
@@ -329,7 +330,7 @@ TEST_IN(world_start, world_end, readers_are_offered_the_source_before_the_switch
     struct hl_move_action a = next(w, HL_MOVE_WRITE);
     hl_migration_journaled(m, order.id, a.order, HL_OK, now);
     a = next(w, HL_MOVE_COPY);
-    learn(w, &w->b, HL_API_TIER_L2, ""); /* an inventory that has it already */
+    learn(w, &w->b, HL_API_TIER_L2, ""); /* from an inventory that has it already */
     assert_offered(w, "L3 L2/a");
     hl_migration_copied(m, order.id, a.order, HL_OK, order.size_bytes, order.crc32, now);
     a = next(w, HL_MOVE_WRITE);
@@ -338,7 +339,8 @@ TEST_IN(world_start, world_end, readers_are_offered_the_source_before_the_switch
     assert_at(w, HL_API_TIER_L2, "a");
     next(w, HL_MOVE_SWITCHED);
     assert_offered(w, "L3 L2/b");
-    placement_follow(&w->c, w->shard->id); /* what is not offered is no place of the shard */
+    placement_follow(&w->c,
+                     w->shard->id); /* a copy that is not offered is not a place of the shard */
     assert_at(w, HL_API_TIER_L2, "b");
 }
 
@@ -381,7 +383,7 @@ TEST_IN(world_start, world_end, the_rate_limits_what_goes_over_a_network)
     assert_int_equal(budget_left(w, HL_MOVE_ARCHIVE), INT64_MAX);
 }
 
-/* Of shards that the catalogue need not know. */
+/* For shards that the catalogue need not know. */
 static struct hl_move_order policy_move(struct world *w, uint64_t shard, struct hl_place goal)
 {
     const struct hl_move_order order = {.id = {9, shard},
@@ -408,7 +410,8 @@ TEST_IN(world_start, world_end, moves_in_flight_share_the_rate_and_each_keeps_to
     struct hl_move_order second = policy_move(w, 2, a);
     assert_int_equal(budget_pace(&w->c, &first), 5000000);
     assert_int_equal(budget_pace(&w->c, &second), 5000000);
-    struct hl_move_order third = policy_move(w, 3, l4); /* takes no network, and no part of it */
+    struct hl_move_order third =
+        policy_move(w, 3, l4); /* needs no network, and no share of the budget */
     assert_int_equal(budget_pace(&w->c, &third), 0);
     assert_int_equal(budget_pace(&w->c, &first), 5000000);
     ordered.priority = UINT8_MAX;
@@ -434,12 +437,12 @@ TEST_IN(world_start, world_end, a_move_that_never_began_gives_its_bytes_back)
     assert_int_equal(budget_configure(&w->c), HL_OK);
     hl_budget_take(&p->budget, HL_MOVE_BACKBONE, INT64_C(1) << 40);
     rec.began_ms = 1;
-    budget_move_ended(&w->c, &rec); /* its bytes were sent */
+    budget_move_ended(&w->c, &rec); /* its bytes have been sent */
     assert_true(budget_left(w, HL_MOVE_BACKBONE) < 0);
     rec.began_ms = 0;
     budget_move_ended(&w->c, &rec);
     assert_int_equal(budget_left(w, HL_MOVE_BACKBONE), 1000000);
-    rec.order.reason = HL_LIFE_EVENTS; /* an ordered one has taken nothing */
+    rec.order.reason = HL_LIFE_EVENTS; /* an ordered move has not used the budget */
     hl_budget_take(&p->budget, HL_MOVE_BACKBONE, INT64_C(1) << 40);
     budget_move_ended(&w->c, &rec);
     assert_true(budget_left(w, HL_MOVE_BACKBONE) < 0);
@@ -482,7 +485,7 @@ TEST_IN(world_start, world_end, moves_of_the_policy_rest_from_the_first_part_of_
     gang_is_starting = true;
     assert_rest(w, "a gang starts, and a save commits");
     gang_is_starting = false;
-    v->touched_ms -= 60001; /* nobody goes on with it */
+    v->touched_ms -= 60001; /* no process continues it */
     assert_rest(w, "");
     v->touched_ms += 60001;
     assert_rest(w, "a save commits");
@@ -511,7 +514,7 @@ TEST_IN(world_start, world_end, shards_are_in_the_set_of_their_rank_below_that_o
     uint32_t version = hl_set_table_top(t, rank_0);
     assert_int_not_equal(version, rank_0);
     assert_int_not_equal(hl_set_table_top(t, set_of(w, other, 0)), hl_set_table_top(t, rank_0));
-    model_remove(w, "tiny"); /* its sets go with it */
+    model_remove(w, "tiny"); /* its sets are removed with it */
     assert_null(hl_set_table_find(t, rank_0));
     assert_null(hl_set_table_find(t, rank_1));
     assert_null(hl_set_table_find(t, version));
@@ -550,7 +553,7 @@ static struct hl_api_tier_info l1_and_l2[] = {
     {.tier = HL_API_TIER_L2, .kind = "", .quota_bytes = 1 << 20},
 };
 
-/* In L1 of a, where they were read so often. */
+/* Puts them in L1 of a, with so many reads. */
 static void fill_l1(struct world *w, struct hl_version_rec *v, uint64_t sequence,
                     const uint64_t reads[2])
 {
@@ -561,7 +564,7 @@ static void fill_l1(struct world *w, struct hl_version_rec *v, uint64_t sequence
     }
 }
 
-/* The policy wants it out of L1. */
+/* Whether the policy wants it out of L1. */
 static bool leaves_l1(struct world *w, const struct hl_shard_rec *s)
 {
     const struct noted_decision *n = noted_find(&w->c, s->id);
@@ -580,15 +583,15 @@ TEST_IN(world_start, world_end, a_version_leaves_l1_before_a_shard_of_another_on
     fill_l1(w, other, 3, (const uint64_t[]){3, 6});
     w->a.report.tiers = (struct hl_api_tier_info_list){l1_and_l2, 2};
     params.low_pct = 0;
-    params.high_pct = 70; /* it is met without two of the four shards */
+    params.high_pct = 70; /* met without two of the four shards */
     assert_int_equal(hl_placement_configure(&p->core, &params, placement_now_ms()), HL_OK);
-    pass_run(&w->c);                 /* what was read is active */
+    pass_run(&w->c);                 /* shards that were read are active */
     for (uint32_t i = 0; i < 4; i++) /* there since a second */
         hl_shard_at(&p->core.shards, i)->use.placed_ms -= 1000;
     pass_run(&w->c);
     assert_true(leaves_l1(w, other->shards[0]));
     assert_true(leaves_l1(w, other->shards[1]));
-    assert_false(leaves_l1(w, tiny->shards[0])); /* it was read as seldom as one of those */
+    assert_false(leaves_l1(w, tiny->shards[0])); /* it was read as rarely as one of those */
     assert_false(leaves_l1(w, tiny->shards[1]));
 }
 
@@ -611,24 +614,24 @@ TEST_IN(world_start, world_end, uses_that_have_no_room_in_the_store_are_counted)
     assert_true(report(w, "b", 7, 1, 30));
     assert_uses(w, "waiting", 1);
     assert_uses(w, "left_out", 0);
-    p->uses_kept = 65536; /* all that there may be, of other shards */
+    p->uses_kept = 65536; /* the maximum, for other shards */
     assert_uses(w, "kept", 65536);
     assert_uses(w, "waiting", 0);
     assert_uses(w, "left_out", 1);
     uses_run(&w->c);
-    assert_int_equal(p->uses_left, 1); /* a line of the log, once */
+    assert_int_equal(p->uses_left, 1); /* one line in the log */
     assert_false(p->uses_writing);
     p->uses_kept = 65535; /* its turn comes */
     assert_uses(w, "waiting", 1);
     assert_uses(w, "left_out", 0);
 }
 
-/* Reads of a shard in L2 of a, by b, and a pass. */
+/* b reads a shard in L2 of a; then a pass runs. */
 static const struct noted_decision *judge_remote_reads(struct world *w, uint64_t sequence,
                                                        uint64_t count)
 {
     assert_true(report(w, "b", 7, sequence, count));
-    pass_run(&w->c); /* what was read is active */
+    pass_run(&w->c); /* shards that were read are active */
     pass_run(&w->c);
     return noted_find(&w->c, w->shard->id);
 }
@@ -653,13 +656,13 @@ TEST_IN(world_start, world_end, a_busy_backbone_raises_the_threshold_of_moves_to
     assert_float_equal(n->decision.value, 33, 1e-9);
     assert_float_equal(n->decision.limit, 32, 1e-9);
     assert_float_equal(n->busy_pct, 60, 1e-9);
-    w->a.lost = true; /* what it said is old */
+    w->a.lost = true; /* its report is old */
     assert_float_equal(backbone_busy_pct(&w->c), 30, 1e-9);
     w->b.report.telemetry.backbone.bits_per_second = 0;
     assert_float_equal(backbone_busy_pct(&w->c), -1, 0);
 }
 
-/* Both are made of HL_POLICY_MAP, each in its own way. */
+/* Both are generated from HL_POLICY_MAP, in different ways. */
 TEST(options_and_parameters_have_the_same_defaults_and_ranges)
 {
     struct hl_placement_params by_rows = {0}, own = {0};

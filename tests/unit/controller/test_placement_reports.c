@@ -1,4 +1,4 @@
-/* Reports of reads: which of them count, and what is recorded of them. */
+/* Reports of reads: which ones count, and what is recorded from them. */
 #include "unit/controller/placement_rig.h"
 
 TEST_IN(world_start, world_end, a_report_that_is_repeated_counts_once)
@@ -7,7 +7,7 @@ TEST_IN(world_start, world_end, a_report_that_is_repeated_counts_once)
     assert_true(report(w, "a", 7, 1, 10));
     assert_false(report(w, "a", 7, 1, 10));
     assert_int_equal(accesses(w), 10);
-    assert_true(report(w, "a", 7, 3, 4)); /* 2 is late, and comes */
+    assert_true(report(w, "a", 7, 3, 4)); /* 2 is late, and arrives */
     assert_true(report(w, "a", 7, 2, 5));
     assert_false(report(w, "a", 7, 2, 5));
     assert_int_equal(accesses(w), 19);
@@ -67,7 +67,7 @@ TEST_IN(world_start, world_end, reads_that_a_process_could_not_tell_apart_are_co
     assert_non_null(strstr(text.data, "helios_accesses_unnamed_total 42\n"));
 }
 
-/* The next one for that cursor. */
+/* The next entry for that cursor. */
 static const struct hl_recorded *recorded(struct world *w, uint64_t *cursor)
 {
     uint64_t lost = 0;
@@ -85,7 +85,7 @@ TEST_IN(world_start, world_end, what_counts_is_recorded_once_while_somebody_reco
     w->c.placement->recorded_ms = placement_now_ms();
     assert_true(report(w, "a", 7, 2, 3));
     assert_false(report(w, "a", 7, 2, 3));
-    assert_true(report(w, "nowhere", 8, 1, 4)); /* it steers nothing, and was read */
+    assert_true(report(w, "nowhere", 8, 1, 4)); /* it does not influence placement, and was read */
     const struct hl_recorded *e = recorded(w, &cursor);
     assert_non_null(e);
     assert_string_equal(e->node, "a");
@@ -135,7 +135,7 @@ TEST_IN(world_start, world_end, reads_of_a_shard_that_no_pass_has_placed_yet_cou
     follow(w); /* its turn comes, and changes nothing */
     assert_int_equal(accesses(w), 5);
     uint32_t placed_shards = w->c.placement->core.shards.count;
-    w->shard = &gone; /* of no version */
+    w->shard = &gone; /* belongs to no version */
     assert_true(report(w, "a", 8, 2, 5));
     assert_int_equal(w->c.placement->core.shards.count, placed_shards);
 }

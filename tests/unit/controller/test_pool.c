@@ -17,7 +17,7 @@ struct world {
     struct hl_api_pool_info pool;
 };
 
-/* A pool and an archive that are ours, and a model of the shards 1 and 2. */
+/* A pool and an archive that belong to this cluster, and a model with the shards 1 and 2. */
 static void world_start(struct world *w)
 {
     l3_stub_start(&w->s);
@@ -96,7 +96,7 @@ TEST(what_a_rank_names_is_freed_unless_a_version_has_it)
 
 /* ---- orphans --------------------------------------------------------------------------------- */
 
-/* A sweep that sees the orphan 9. */
+/* A sweep that finds orphan 9. */
 static void sweep(struct world *w, bool pool, bool archive)
 {
     struct hl_controller *c = &w->s.c;
@@ -106,7 +106,7 @@ static void sweep(struct world *w, bool pool, bool archive)
     if (archive)
         orphan_note(c, shard_id(9), true);
     if (c->copies->orphans != NULL)
-        c->copies->orphans->seen.since_ns = 1; /* however fast the clock ticks */
+        c->copies->orphans->seen.since_ns = 1; /* regardless of the clock's resolution */
     orphans_settle(c);
 }
 
@@ -173,9 +173,9 @@ TEST(only_write_behind_archives_and_one_batch_at_a_time)
     l3_stub_said(&w.s, "");
     w.pool.archive_mode = HL_API_ARCHIVE_MODE_WRITE_BEHIND;
     archive_write_behind(c);
-    archive_write_behind(c); /* the first is under way */
+    archive_write_behind(c); /* the first is in flight */
     l3_stub_said(&w.s, "archive 01 02\n");
-    c->catalog.shards->archived = true; /* as the next sweep sees it */
+    c->catalog.shards->archived = true; /* as the next sweep finds it */
     archive_write_behind(c);
     l3_stub_said(&w.s, "archive 02\n");
     world_end(&w);
@@ -195,7 +195,7 @@ TEST(an_archived_batch_asks_for_a_sweep_and_a_failed_one_waits_for_it)
     w.s.refuses = HL_OK;
     archive_write_behind(c);
     l3_stub_said(&w.s, "archive 01 02\n");
-    assert_int_equal(c->copies->sweep_ns, 0); /* is there more? */
+    assert_int_equal(c->copies->sweep_ns, 0); /* is there anything left? */
     assert_false(c->copies->archive_trouble);
     world_end(&w);
 }

@@ -1,4 +1,4 @@
-/* Which shards the Controller names to L3 for a full pool, and when it says nothing. */
+/* Which shards the Controller names to L3 for a full pool, and when it sends no order. */
 #include "unit/controller/catalog_rig.h"
 #include "unit/controller/l3_stub.h"
 
@@ -26,7 +26,7 @@ static bool gang_starts(const struct hl_controller *c)
     return false;
 }
 
-/* m has the versions of the shards 1, 2 and 3, 4; n has that of 5, 6. */
+/* m has versions with the shards 1, 2 and 3, 4; n has one with 5, 6. */
 static int start(void **state)
 {
     struct hl_controller *c = &stub.c;
@@ -84,7 +84,7 @@ TEST_IN(start, end, what_is_pinned_or_not_in_the_pool_is_not_named)
 
 TEST_IN(start, end, no_more_is_named_than_may_leave_soon)
 {
-    tiers[0].quota_bytes = old->shards[0]->size_bytes; /* a quarter of it, and 1 byte too much */
+    tiers[0].quota_bytes = old->shards[0]->size_bytes; /* a quarter of it, plus 1 byte */
     tiers[0].low_bytes = tiers[0].used_bytes - 1;
     expect("order 01 by us\n");
     tiers[0].quota_bytes = 100 * MIB;
@@ -102,6 +102,6 @@ TEST_IN(start, end, nothing_is_said_where_nothing_may_leave)
     stub.c.claim.state = CLAIM_REFUSED; /* the pool is another cluster's */
     expect("");
     stub.c.claim.state = CLAIM_OK;
-    stub.c.copies->pool = NULL; /* L3 is away */
+    stub.c.copies->pool = NULL; /* L3 is unreachable */
     expect("");
 }

@@ -1,4 +1,4 @@
-/* What is fetched ahead of gangs follows their plans: moves that are ordered, cancelled, ordered
+/* What is fetched ahead of gangs follows their plans: moves are ordered, cancelled, ordered
  * elsewhere. None begins: the engine holds them all. */
 #include "controller/placement/placement_private.h"
 #include "unit/controller/nodes_rig.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 
 static struct planned_gang gangs[2];
-static struct planned_rank ranks[2]; /* of each the only one */
+static struct planned_rank ranks[2]; /* the only rank of each */
 static size_t gang_count;
 static char told[160];
 
@@ -32,7 +32,7 @@ static void tell(struct hl_controller *c, const char *job, const char *kind, con
 
 static const struct gang_source source = {.each = each_gang, .tell = tell};
 
-/* Both shards of the model are read by one rank: pp 0 of 1. */
+/* One rank reads both shards of the model: pp 0 of 1. */
 static void plan(size_t i, const char *job, int attempt, const char *node)
 {
     ranks[i] = (struct planned_rank){.node = node};
@@ -87,7 +87,7 @@ static int world_end(void **state)
     return 0;
 }
 
-/* Nodes that the first shard is on its way to: "b", "ab"; all moves keep their source. */
+/* Nodes to which the first shard is on its way: "b", "ab"; all moves keep their source. */
 static const char *goals(struct world *w)
 {
     static char text[64];
@@ -98,7 +98,8 @@ static const char *goals(struct world *w)
         assert_true(o->keep_source);
         assert_int_equal(o->priority, PRIORITY_PREFETCH);
         assert_int_equal(o->goal.tier, HL_API_TIER_L2);
-        assert_true(hl_id_equal(o->shard, w->shard->id)); /* the other one is of the other stage */
+        assert_true(
+            hl_id_equal(o->shard, w->shard->id)); /* the other shard belongs to the other stage */
         snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s",
                  placed_node_name(&w->c, o->goal.node));
     }
@@ -112,7 +113,7 @@ TEST_IN(world_start, world_end, shards_travel_to_where_the_gang_is_planned_now)
     gang_count = 1;
     prefetch_run(&w->c);
     assert_string_equal(goals(w), "b");
-    prefetch_run(&w->c); /* it is on its way */
+    prefetch_run(&w->c); /* in flight */
     assert_string_equal(goals(w), "b");
     plan(0, "j-1", 1, "a");
     prefetch_run(&w->c);
@@ -180,7 +181,7 @@ TEST_IN(world_start, world_end, containers_wait_for_it_as_long_as_they_are_to)
         ; /* a millisecond passes */
     p->conf.prefetch_wait_ms = 60000;
     assert_false(may_start(&w->c, "j-1", 1));
-    assert_true(may_start(&w->c, "j-2", 1)); /* a job that reads nothing of ours */
+    assert_true(may_start(&w->c, "j-2", 1)); /* a job that reads no shards */
     learn_copy(w);
     assert_true(may_start(&w->c, "j-1", 1));
 }

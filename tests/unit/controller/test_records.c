@@ -1,5 +1,5 @@
-/* Records of the store, and objects of the API server: what is missing or of another type is an
- * error that names it, and a record of an older release is read. */
+/* Records of the store, and objects of the API server: a missing member or one of the wrong type is
+ * an error that names it, and a record of an older release is read. */
 #include "support/test.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "controller/kube/objects_private.h"
 #include "controller/records.h"
 
-/* As the first release wrote it: without port, launch, gang and the version that is loaded. */
+/* As the first release wrote it: without port, launch, gang and the version to load. */
 static const char first_release[] =
     "{\"doc\": {\"yaml\": \"jobName: a\", \"source\": \"job.yaml\", \"key\": \"k-1\", \"seq\": 7,"
     "  \"spec\": {\"jobName\": \"a\", \"command\": [\"true\"]}},"
@@ -26,7 +26,7 @@ static json_t *parse(const char *text)
     return value;
 }
 
-/* Whose clocks a time ledger is read by. */
+/* With the clocks by which a time ledger is read. */
 static struct jobs jobs = {.boot_id = "boot"};
 static struct hl_controller controller = {.jobs = &jobs};
 
@@ -51,7 +51,7 @@ TEST(a_job_of_the_first_release_is_read)
     assert_int_equal(j->seq, 7);
     assert_int_equal(j->load_version, -1);
     assert_int_equal(j->port.number, 0);
-    assert_int_equal(j->port.settled.attempt, 2); /* it was the only one there could be */
+    assert_int_equal(j->port.settled.attempt, 2); /* the only one possible */
     assert_string_equal(j->doc.gang, "");
     assert_string_equal(j->doc.launch.file, "");
     assert_int_equal(json_array_size(j->events), 1);
@@ -88,7 +88,7 @@ TEST(a_job_is_written_as_it_is_read)
     job_free(j);
 }
 
-/* The record with one member replaced, or with NULL taken out, is refused by its name. */
+/* The record is refused by its name if this member is replaced, or with NULL removed. */
 static void is_refused(const char *object, const char *member, json_t *value, const char *name)
 {
     hl_status st;
@@ -128,7 +128,7 @@ TEST(a_record_is_parted_into_its_structs)
     assert_int_equal(record_take(record, &hl_api_node_absence_type, &arena, &absence), HL_OK);
     assert_int_equal(absence.lost_ms, 12);
     assert_int_equal(absence.seen_ms, 0);
-    assert_int_equal(json_object_size(record), 1); /* the name is left */
+    assert_int_equal(json_object_size(record), 1); /* the name remains */
     json_object_set_new(record, "seenMs", json_true());
     assert_int_equal(record_take(record, &hl_api_node_absence_type, &arena, &absence), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "seenMs"));

@@ -1,4 +1,4 @@
-/* Which lost nodes and ended jobs the Controller forgets, and that its store forgets them too. */
+/* Which lost nodes and ended jobs the Controller forgets, and that its store forgets them, too. */
 #include "support/test.h"
 
 #include <signal.h>
@@ -15,7 +15,7 @@
 #include "store/store.h"
 #include "store/writer.h"
 
-/* A Controller of a store, and of nothing else. */
+/* A Controller with a store and nothing else. */
 struct world {
     struct hl_controller c;
     struct hl_timer *look;
@@ -23,7 +23,7 @@ struct world {
 };
 
 static const char *needed = ""; /* a node that a job still needs */
-static char forgotten[512];     /* names, in the order in which others heard of them */
+static char forgotten[512];     /* names, in the order in which the modules were notified */
 
 static bool node_needed(const struct hl_controller *c, const struct node *n)
 {
@@ -40,7 +40,7 @@ static void node_forgotten(struct hl_controller *c, struct node *n)
 
 static const struct node_events events = {.needed = node_needed, .forgotten = node_forgotten};
 
-static const struct job *held; /* a job whose executor still has something of it */
+static const struct job *held; /* a job of which the executor still has something */
 
 static bool job_held(const struct job *j)
 {
@@ -84,7 +84,7 @@ static void on_look(void *arg)
         uv_stop(hl_loop_uv(w->c.opts.loop));
 }
 
-/* Until everything is written. */
+/* Runs until everything is written. */
 static void world_run(struct world *w)
 {
     w->until_ns = hl_now_ns() + TEST_PATIENCE_NS;
@@ -128,7 +128,7 @@ static bool record_is(struct world *w, const char *kind, const char *name)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* Lost so many ms ago; 0: it is there. */
+/* Lost so many ms ago; 0: not lost. */
 static struct node *node_put(struct world *w, const char *name, int64_t lost_ms)
 {
     struct node *n = calloc(1, sizeof(*n));
@@ -151,7 +151,7 @@ TEST(the_nodes_that_are_lost_longest_go_first_and_leave_the_store)
     node_put(&w, "older", 40000);
     w.c.opts.nodes_keep = 1;
     nodes_retain(&w.c);
-    nodes_retain(&w.c);                /* what is being forgotten is not forgotten twice */
+    nodes_retain(&w.c);                /* a node that is being forgotten is not forgotten twice */
     assert_int_equal(w.c.refs, 1 + 2); /* records that are being deleted */
     assert_int_equal(nodes_count(&w.c), 4);
     world_run(&w);
@@ -190,7 +190,7 @@ TEST(a_node_that_comes_back_while_its_record_is_deleted_stays)
     world_run(&w);
     assert_string_equal(forgotten, "");
     assert_ptr_equal(node_find(&w.c, "a"), n);
-    assert_false(n->forgetting); /* should it be lost again */
+    assert_false(n->forgetting); /* in case it is lost again */
     world_end(&w);
 }
 
@@ -229,7 +229,7 @@ TEST(the_jobs_that_ended_first_go_and_the_last_number_stays)
     assert_int_equal(jobs_count(&w.c), 2);
     assert_false(record_is(&w, "job", "a-1") || record_is(&w, "job", "c-3"));
     assert_true(record_is(&w, "job", "b-2") && record_is(&w, "job", "d-4"));
-    assert_true(record_is(&w, "seq", "job")); /* an id is never given twice */
+    assert_true(record_is(&w, "seq", "job")); /* an id is never reused */
     world_end(&w);
 }
 
@@ -263,7 +263,7 @@ TEST(an_ended_job_stays_while_anything_names_it)
 
 /* ---- a store that refuses -------------------------------------------------------------------- */
 
-/* No file may grow, or any may again. */
+/* Forbids files to grow, or allows it again. */
 static void disk_is_full(bool full)
 {
     struct rlimit limit;
@@ -273,7 +273,7 @@ static void disk_is_full(bool full)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-/* What a round logs; `errors` is of hl_log_count. */
+/* The number of lines that a round logs; `errors`: of hl_log_count. */
 static void round_logs(struct world *w, void (*retain)(struct hl_controller *c), unsigned errors)
 {
     unsigned before = hl_log_count(HL_LOG_ERROR);

@@ -1,5 +1,5 @@
-/* A pool that has room is warmed: what is ordered, in which order, when, and what is left alone. No
- * move begins: the engine holds them all. */
+/* A pool that has room is warmed: which loads are ordered, in which order and when, and what is
+ * left alone. No move begins: the engine holds them all. */
 #include "controller/placement/placement_private.h"
 #include "unit/controller/nodes_rig.h"
 
@@ -92,7 +92,7 @@ static void version_pooled(struct hl_version_rec *v)
         hl_sweep_made(v->shards[i], HL_API_TIER_L3, 1);
 }
 
-/* All moves are over, with or without copies in the pool, and that was seen. */
+/* All moves have ended, with or without copies in the pool, and the Controller has noticed. */
 static void end_loads(struct world *w, bool loaded)
 {
     struct hl_migration *m = &w->c.placement->moves;
@@ -106,7 +106,7 @@ static void end_loads(struct world *w, bool loaded)
     }
     warm_run(&w->c);
     assert_int_equal(m->count, 0);
-    w->c.placement->warm.rest_ms = 0; /* as if it had passed */
+    w->c.placement->warm.rest_ms = 0; /* as if that time had passed */
 }
 
 TEST_IN(world_start, world_end, what_only_the_archive_has_is_loaded_once_the_pool_is_known)
@@ -146,9 +146,9 @@ TEST_IN(world_start, world_end, that_it_is_on_without_an_archive_is_said)
     w->c.placement->conf.warm = false;
     assert_string_equal(warm_why_not(&w->c), "");
     warm_run(&w->c);
-    assert_false(w->c.placement->warm.warned); /* it would be said again */
+    assert_false(w->c.placement->warm.warned); /* the warning would be repeated */
     w->c.placement->conf.warm = true;
-    w->c.copies->pool = NULL; /* what it has is not known */
+    w->c.copies->pool = NULL; /* its contents are not known */
     assert_string_equal(warm_why_not(&w->c), "");
     pool.tiers.count = 2;
     w->c.copies->pool = &pool;
@@ -160,7 +160,8 @@ TEST_IN(world_start, world_end, the_newest_version_comes_first_and_none_in_part)
     for (size_t i = 0; i < newest->shard_count; i++)
         tiers[0].low_bytes = i == 0 ? newest->shards[i]->size_bytes
                                     : tiers[0].low_bytes + newest->shards[i]->size_bytes;
-    tiers[0].low_bytes += older->shards[0]->size_bytes; /* of the other one, one shard has room */
+    tiers[0].low_bytes +=
+        older->shards[0]->size_bytes; /* there is room for one shard of the other version */
     assert_int_equal(count_loads(w), newest->shard_count);
     assert_true(is_loading(w, newest));
 }

@@ -1,4 +1,4 @@
-/* The time in which a process could hear others: core/listening. */
+/* The time in which a process could receive messages: core/listening. */
 #include "support/test.h"
 
 #include "core/listening.h"
@@ -53,7 +53,7 @@ TEST(the_time_of_a_loop_that_is_always_late_still_advances)
     struct clocks c = clocks_start();
     for (int i = 0; i < 10; i++)
         check_after(&c, 3000, 0);
-    assert_int_equal(c.l.listened_ns, 1 + 9 * 1000 * MS); /* the first is taken for a pause */
+    assert_int_equal(c.l.listened_ns, 1 + 9 * 1000 * MS); /* the first one counts as a pause */
 }
 
 TEST(short_pauses_in_a_row_are_each_left_out)

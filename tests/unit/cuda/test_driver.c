@@ -1,5 +1,5 @@
-/* Our own declarations of the CUDA driver against cuda.h, where it is installed: numbers, layouts
- * and signatures are compared by the compiler, so that a wrong one does not build. */
+/* Helios' own declarations of the CUDA driver, compared with cuda.h where that is installed: the
+ * compiler compares numbers, layouts and signatures, so a wrong one does not build. */
 #include "support/test.h"
 
 #include <stdio.h>

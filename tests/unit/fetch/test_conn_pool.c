@@ -1,4 +1,4 @@
-/* Connections kept for the next transfer; a client here is its address in an array. */
+/* Connections kept for the next transfer; here a client is only its address in an array. */
 #include "support/test.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ TEST(a_connection_given_back_is_the_next_one)
     struct hl_conn_pool pool = {.max = 4};
     assert_null(hl_conn_pool_acquire(&pool, "").client);
     assert_null(give(&pool, "", 0, HL_OK));
-    assert_null(give(&pool, "", 1, HL_ENOENT)); /* the server said no: the connection is fine */
+    assert_null(give(&pool, "", 1, HL_ENOENT)); /* the server refused: the connection is fine */
     assert_ptr_equal(hl_conn_pool_acquire(&pool, "").client, &clients[1]);
     assert_ptr_equal(hl_conn_pool_acquire(&pool, "").client, &clients[0]);
     assert_null(hl_conn_pool_acquire(&pool, "").client);
@@ -99,7 +99,7 @@ TEST(a_pool_that_keeps_none_and_a_place_without_a_name_that_fits)
     assert_ptr_equal(give(&none, "", 0, HL_OK), &clients[0]);
     memset(key, 'x', HL_CONN_POOL_KEY);
     key[HL_CONN_POOL_KEY] = '\0';
-    assert_ptr_equal(give(&pool, key, 0, HL_OK), &clients[0]); /* two long ones may differ */
+    assert_ptr_equal(give(&pool, key, 0, HL_OK), &clients[0]); /* two long ones could differ */
     for (int i = 0; i < HL_CONN_POOL_MAX; i++)
         assert_null(give(&pool, "a:1", i, HL_OK));
     assert_ptr_equal(give(&pool, "a:1", HL_CONN_POOL_MAX, HL_OK), &clients[0]);

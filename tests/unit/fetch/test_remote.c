@@ -1,4 +1,4 @@
-/* Reads of another host's memory against a connection that spoils what it is told to spoil. */
+/* Reads of another host's memory over a connection that corrupts data on request. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -11,13 +11,13 @@
 
 #define CHUNKS 70 /* more than HL_NET_BAD_MAX */
 #define SIZE   ((CHUNKS - 1) * HL_CHUNK + 1000)
-#define MOVED  HL_CHUNK /* where the shard lies after it has moved */
+#define MOVED  HL_CHUNK /* offset of the shard after it has moved */
 
 struct world {
-    struct hl_net_head head; /* first: it is the connection, too */
+    struct hl_net_head head; /* first: a pointer to it is the connection, too */
     uint8_t *memory;         /* MOVED + SIZE bytes */
     struct hl_extent *extent;
-    int spoil[CHUNKS]; /* how many times the chunk is still to arrive bad */
+    int spoil[CHUNKS]; /* how often the chunk will still arrive corrupt */
     int fetches, located, failed, retried;
     bool expired; /* the deadline has passed */
     struct hl_remote remote;
@@ -122,9 +122,9 @@ TEST_IN(setup, teardown, any_range_arrives_and_only_whole_chunks_are_asked_for)
     static const uint64_t ranges[][3] = {
         {0, SIZE, 1},                                 /* all of it */
         {5, 10, 1},                                   /* within a chunk */
-        {HL_CHUNK - 3, 6, 2},                         /* over an edge */
+        {HL_CHUNK - 3, 6, 2},                         /* across a boundary */
         {7, 3 * HL_CHUNK, 3},                         /* part, two whole, part */
-        {HL_CHUNK, 2 * HL_CHUNK, 1},                  /* whole ones alone */
+        {HL_CHUNK, 2 * HL_CHUNK, 1},                  /* only whole ones */
         {(CHUNKS - 1) * HL_CHUNK, 1000, 1},           /* the short last one */
         {(CHUNKS - 2) * HL_CHUNK, HL_CHUNK + 999, 2}, /* up to before its end */
         {SIZE, 0, 0},
@@ -165,7 +165,7 @@ TEST_IN(setup, teardown, what_stays_bad_is_an_error_that_names_the_chunk)
     free(dst);
 }
 
-/* A connection lists HL_NET_BAD_MAX bad chunks: those after the last one may be bad, too. */
+/* A connection lists HL_NET_BAD_MAX bad chunks: those after the last listed one may be bad, too. */
 TEST_IN(setup, teardown, more_bad_chunks_than_a_list_holds)
 {
     struct world *w = *state;

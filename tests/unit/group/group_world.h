@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "helios/hybridps.h"
 
-#define CHILD_S 300 /* seconds that a rank may live: for what hangs, not for what is slow */
+#define CHILD_S 300 /* maximum life of a rank in seconds: for what hangs, not for what is slow */
 
 static char name[64];
 
@@ -25,7 +25,7 @@ static inline hybridps_group *join(int rank, int world, int timeout_ms)
     return g;
 }
 
-/* Ranks 1 to world - 1 are children that run fn; rank 0 is run here. All must return 0. */
+/* Ranks 1 to world - 1 are children that run fn; this process runs rank 0. All must return 0. */
 static void together(int world, int (*fn)(int rank, int world))
 {
     pid_t pid[16] = {0};

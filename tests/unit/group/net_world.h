@@ -1,4 +1,4 @@
-/* Ranks of a group over the network, as processes of this host. All of them are children, as a
+/* Ranks of a group over the network, as processes of this host. All of them are children, because a
  * process that has used the network can't be forked. */
 #ifndef UNIT_GROUP_NET_WORLD_H
 #define UNIT_GROUP_NET_WORLD_H
@@ -25,8 +25,8 @@ static int is_free(unsigned port)
     return free;
 }
 
-/* A port that nobody has now, nor gets before rank 0 does: the kernel gives out others, and each
- * process looks at its own first. */
+/* A port that is free, and stays so until rank 0 uses it: the kernel gives out others, and each
+ * process tries its own numbers first. */
 static void new_address(void)
 {
     static unsigned tried;

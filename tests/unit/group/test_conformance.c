@@ -1,6 +1,6 @@
-/* What every group does, whatever is beneath it: shared memory, the network, or a transport of the
- * caller's that has an allgather and a broadcast alone. test_conformance_net.c is the one of the
- * network, which not every machine has. Sums are compared to the bit. */
+/* What every group does over any transport: shared memory, the network, or one of the caller's with
+ * only an allgather and a broadcast. test_conformance_net.c is for the network, which not every
+ * machine has. Sums are compared bit for bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,7 +108,7 @@ static float rounded(float x, int type)
     return x;
 }
 
-/* One step after the other, in the order of ranks. */
+/* Step by step, in rank order. */
 static float expected(int world, int type, int op, size_t i)
 {
     float sum = rounded(value(0, i), type);
@@ -188,7 +188,7 @@ static void every_rank_gets_what_one_or_all_have(void **state)
         transport->together(world, copies);
 }
 
-/* Each to each, and one to one. */
+/* All to all, and one to one. */
 static int exchanges(int rank, int world)
 {
     static uint32_t x[4 * 70001], got_one[70001];

@@ -1,4 +1,4 @@
-/* What only groups over the network layer do, of processes on this host; the rest is in
+/* What only groups over the network do, with processes on this host; the rest is in
  * test_conformance.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 #include "support/process_state.h"
 #include "unit/group/net_world.h"
 
-/* Between two of three, longer than what a box takes; the third is busy with nothing. */
+/* Between two of three ranks, longer than a box; the third one is idle. */
 static int passes_on(int rank, int world)
 {
     static uint64_t x[5 << 20];
@@ -63,8 +63,8 @@ static hl_status put(struct hl_inbox *b, struct hl_outbox *l, uint64_t number)
     return st;
 }
 
-/* A sender is done with a message when all of it lies in the box, and may be quicker than the
- * receiver: its part of a collective must get in then, and so must its last words. */
+/* A sender is done with a message once all of it is in the box, and can be faster than the
+ * receiver: its part of a collective must still get in, and so must its last words. */
 static int fills_a_box(int rank, int world)
 {
     struct hl_inbox *b;
@@ -92,7 +92,7 @@ static void what_is_sent_ahead_leaves_room_for_the_steps_of_all(void **state)
     apart(1, fills_a_box);
 }
 
-static int told[2]; /* a pipe: who writes has all it needs of the others */
+static int told[2]; /* a pipe: a rank that writes has everything it needs from the others */
 
 static int bytes_in(int fd)
 {
@@ -107,13 +107,13 @@ static int contradict(int rank, int world)
     WANT(g != NULL);
     int code = rank == 1 ? hybridps_group_broadcast(g, "mine", x, 16, 1)
                          : hybridps_group_allreduce(g, "ours", x, 64, HYBRIDPS_F32, 0);
-    /* Found out by oneself, or told by who was quicker. */
+    /* Noticed by itself, or reported by a faster rank. */
     WANT(code == HELIOS_ECONFLICT || code == HELIOS_EUNAVAIL);
     WANT(strstr(hl_error_text(), "broadcast of \"mine\" (16 bytes, src 1,") != NULL);
     WANT(strstr(hl_error_text(), "allreduce of \"ours\" (256 bytes, type 0,") != NULL);
     WANT(hybridps_group_allreduce(g, "ours", x, 64, HYBRIDPS_F32, 0) == HELIOS_EUNAVAIL);
     WANT(strstr(hl_error_text(), "lost") != NULL && strstr(hl_error_text(), "mine") != NULL);
-    WANT(write(told[1], "x", 1) == 1); /* who closes says nothing more to a slower one */
+    WANT(write(told[1], "x", 1) == 1); /* a rank that closes sends nothing more to a slower one */
     while (bytes_in(told[0]) < world)
         poll(NULL, 0, 5);
     hybridps_group_close(g);
@@ -136,7 +136,7 @@ static int dies(int rank, int world)
     WANT(g != NULL);
     WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == 0);
     if (rank == 1)
-        _exit(0); /* without a word, as a kill would end it */
+        _exit(0); /* silently, as if killed */
     uint64_t began = hl_now_ns();
     WANT(hybridps_group_broadcast(g, "weights", x, 16, 1) == HELIOS_EUNAVAIL);
     WANT(strstr(hl_error_text(), "rank 1 (127.0.0.1:") != NULL);
@@ -156,7 +156,7 @@ static void a_rank_that_died_is_found_long_before_the_deadline_and_named(void **
 static int stands_still(int rank, int world)
 {
     float x[4] = {1};
-    hybridps_group *g = meet(rank, world, 6000); /* joining has no more than that, either */
+    hybridps_group *g = meet(rank, world, 6000); /* joining has the same limit */
     WANT(g != NULL);
     int code = hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0);
     if (rank == 1) {
@@ -164,7 +164,7 @@ static int stands_still(int rank, int world)
         _exit(0);
     }
     uint64_t began = hl_now_ns();
-    if (code == 0) /* else it stood still before it had confirmed that */
+    if (code == 0) /* otherwise it was stopped before it had confirmed that */
         code = hybridps_group_broadcast(g, "weights", x, 16, 1);
     WANT(code != 0);
     WANT(strstr(hl_error_text(), "rank 1 (127.0.0.1:") != NULL);
@@ -173,7 +173,7 @@ static int stands_still(int rank, int world)
     return 0;
 }
 
-static pid_t still; /* the rank that stands still */
+static pid_t still; /* the stopped rank */
 
 static int is_stopped(pid_t pid)
 {
@@ -187,7 +187,7 @@ struct canceller {
     pid_t sender; /* the thread */
 };
 
-/* Of a message that nobody takes: its sender sleeps, and goes on sleeping. */
+/* For a message that is never received: its sender sleeps, and goes on sleeping. */
 static void *cancels_in_the_middle(void *arg)
 {
     struct canceller *c = arg;
@@ -208,7 +208,7 @@ static int closes_soon(int rank, int world)
     if (rank == 1) {
         char byte;
         WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == 0);
-        WANT(read(told[0], &byte, 1) == 1); /* meanwhile its threads confirm what has come */
+        WANT(read(told[0], &byte, 1) == 1); /* meanwhile its threads confirm what has arrived */
         WANT(raise(SIGSTOP) == 0);
         _exit(0);
     }
@@ -222,11 +222,11 @@ static int closes_soon(int rank, int world)
     pthread_join(thread, NULL);
     uint64_t began = hl_now_ns();
     hybridps_group_close(g);
-    WANT(hl_now_ns() - began < UINT64_C(30) * HL_NS_PER_S); /* half of what the group waits */
+    WANT(hl_now_ns() - began < UINT64_C(30) * HL_NS_PER_S); /* half of the group's timeout */
     return 0;
 }
 
-/* A child of a child is stopped; who waits for it tells. */
+/* A grandchild is stopped; the process that waits for it reports. */
 static void with_one_that_stops(int (*fn)(int rank, int world))
 {
     int status;

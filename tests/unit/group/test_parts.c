@@ -1,4 +1,4 @@
-/* What has something for each rank, and what goes from one to another: to the bit, in place, in
+/* Collectives with a part for each rank, and messages from rank to rank: bit for bit, in place, in
  * pieces, over a transport that has only an allgather, and when a rank is killed. */
 #include "support/test.h"
 
@@ -17,7 +17,7 @@
 #define TYPES (HYBRIDPS_U8 + 1)
 #define OPS   (HYBRIDPS_PROD + 1)
 
-/* ---- values: each element as its type has it ---- */
+/* ---- values: each element in its type ---- */
 
 union number {
     float f32;
@@ -47,7 +47,7 @@ static union number element(int rank, size_t i, int type)
     return e;
 }
 
-/* The lesser or greater; a NaN is kept. */
+/* The smaller or larger value; a NaN is kept. */
 #define PICK(a, b, op)                                                                             \
     ((op) == HYBRIDPS_MIN ? (isnan((double)(b)) || (b) < (a) ? (b) : (a))                          \
                           : (isnan((double)(b)) || (b) > (a) ? (b) : (a)))
@@ -246,7 +246,7 @@ TEST(every_rank_gets_its_part_of_all)
         together(world, exchange_by_memory);
 }
 
-/* ---- a transport that has what it must have, and no more ---- */
+/* ---- a transport with only the required functions ---- */
 
 static int only_allgather(void *arg, const char *what, const void *mine, void *all, uint64_t bytes)
 {
@@ -279,7 +279,7 @@ static int make_do(int rank, int world)
     WANT(exchanges(g, rank, world) == 0);
     WANT(hybridps_group_send(g, "p", &c, 1, !rank, 0) == HELIOS_EUNSUPPORTED);
     WANT(hybridps_group_recv(g, "p", &c, 1, !rank, 0) == HELIOS_EUNSUPPORTED);
-    WANT(reductions_of(g, rank, world, 3, HYBRIDPS_F32, 0) == 0); /* it is not lost by that */
+    WANT(reductions_of(g, rank, world, 3, HYBRIDPS_F32, 0) == 0); /* that does not lose it */
     hybridps_group_close(g);
     return 0;
 }
@@ -292,7 +292,7 @@ TEST(an_allgather_is_enough_for_all_of_it)
 
 /* ---- one to another ---- */
 
-/* To all higher ranks, and then back from the highest, of every size. */
+/* To all higher ranks, and then back from the highest, in every size. */
 static int letters(int rank, int world)
 {
     static const size_t counts[] = {1, 65536, 65537, 200003};
@@ -326,7 +326,7 @@ TEST(what_one_sends_another_receives)
         together(world, letters);
 }
 
-/* Rank 0 takes them in another order than they come. */
+/* Rank 0 receives them in another order than they arrive. */
 static int out_of_order(int rank, int world)
 {
     hybridps_group *g = join(rank, world, 20000);
@@ -400,11 +400,11 @@ static int is_killed(int rank, int world)
     float x = 1;
     WANT(g != NULL && hybridps_group_allreduce(g, "x", &x, 1, HYBRIDPS_F32, 0) == 0);
     if (rank == 1)
-        _exit(0); /* without a word */
+        _exit(0); /* silently */
     uint64_t began = hl_now_ns();
     WANT(call_of(g, kind_of_call) == HELIOS_EUNAVAIL);
     WANT(strstr(hl_error_text(), "rank 1 (process ") != NULL);
-    /* Whether the rank saw it die or heard of it from another one that did. */
+    /* The rank saw it die, or heard of it from another one that did. */
     WANT(strstr(hl_error_text(), "in grad") != NULL);
     WANT(hl_now_ns() - began < UINT64_C(20) * HL_NS_PER_S);
     WANT(call_of(g, 0) == HELIOS_EUNAVAIL && strstr(hl_error_text(), "lost") != NULL);
@@ -458,7 +458,8 @@ static int is_cancelled(int rank, int world)
         pthread_join(thread, NULL);
         WANT(hybridps_group_recv(g, "more", &x, 4, 1, 0) == HELIOS_EUNAVAIL);
     } else {
-        WANT(hybridps_group_recv(g, "ever", &x, 4, 0, 0) == HELIOS_EUNAVAIL); /* until 0 is gone */
+        WANT(hybridps_group_recv(g, "ever", &x, 4, 0, 0) ==
+             HELIOS_EUNAVAIL); /* until rank 0 is gone */
     }
     hybridps_group_close(g);
     return 0;
@@ -548,14 +549,14 @@ static void close_around_a_call(struct lasting *l, void (*cancel)(void *arg))
     assert_ptr_equal(found, l);
 }
 
-/* An exception leaves a collective on its way, and the group with it. */
+/* An exception leaves a collective unfinished, and the group with it. */
 TEST(a_group_is_closed_around_a_call_of_another_thread)
 {
     struct lasting l = {0}, stays = {0};
     close_around_a_call(&l, cancel_lasting);
-    assert_int_equal(l.closed, 1); /* when the call was back */
+    assert_int_equal(l.closed, 1); /* once the call had returned */
     close_around_a_call(&stays, NULL);
-    free(stays.group); /* the call's, as it does not come back from it */
+    free(stays.group); /* the call's to free, but it never returns */
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* What happens to groups of one node when a rank does otherwise, or dies, and to a transport of the
- * caller's; what all transports do is in test_conformance.c. */
+/* Groups of one node when a rank deviates or dies, and with a transport of the caller's; what all
+ * transports do is in test_conformance.c. */
 #include "support/test.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "helios/hybridps.h"
 #include "unit/group/group_world.h"
 
-/* ---- ranks that do otherwise ---- */
+/* ---- ranks that deviate ---- */
 
 static int contradict(int rank, int world)
 {
@@ -46,11 +46,11 @@ static int dies(int rank, int world)
     WANT(g != NULL);
     WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == 0);
     if (rank == 1)
-        _exit(0); /* without a word, as a kill would end it */
+        _exit(0); /* silently, as if killed */
     uint64_t began = hl_now_ns();
     WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == HELIOS_EUNAVAIL);
     WANT(strstr(hl_error_text(), "rank 1 (process ") != NULL &&
-         strstr(hl_error_text(), "died") != NULL); /* whoever found out first */
+         strstr(hl_error_text(), "died") != NULL); /* whichever rank noticed first */
     WANT(hl_now_ns() - began < UINT64_C(20) * HL_NS_PER_S);
     hybridps_group_close(g);
     return 0;
@@ -141,7 +141,7 @@ TEST(joining_fails_with_who_is_missing_and_leaves_nothing)
     assert_null(g);
 }
 
-/* A child that has joined as rank 0 of 2, as the file shows, and waits for the other. */
+/* A child that has joined as rank 0 of 2, as the file shows, and waits for the other rank. */
 static pid_t half_a_group(void)
 {
     pid_t pid = fork();
@@ -164,7 +164,7 @@ static pid_t half_a_group(void)
     return pid;
 }
 
-/* A group that all its ranks find, and use. */
+/* A group that all its ranks find and use. */
 static int joins(int rank, int world)
 {
     int all[2] = {-1, -1};
@@ -207,14 +207,14 @@ TEST(a_fork_is_refused)
     hybridps_group_close(g);
 }
 
-/* ---- somebody's own transport ---- */
+/* ---- a transport of the caller's ---- */
 
 struct own {
     uint64_t calls, most;
     int fail, closed;
 };
 
-/* Rank r has r times what rank 1, which is this one, has. */
+/* Rank r contributes r times what rank 1, which is this one, contributes. */
 static int own_allgather(void *arg, const char *what, const void *mine, void *all, uint64_t bytes)
 {
     struct own *o = arg;

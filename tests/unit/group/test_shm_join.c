@@ -1,4 +1,5 @@
-/* A rank comes, and its process ends, while another looks whether it lives: it has not died. */
+/* A rank joins and its process ends while another rank checks whether it is alive: it has not
+ * died. */
 #include "support/test.h"
 
 #include <poll.h>
@@ -9,7 +10,7 @@
 
 static int *looking; /* shared by the ranks */
 
-/* A look that takes as long as the process has left, or ten seconds. */
+/* A check that takes until the process has ended, or ten seconds. */
 static int ended_at_last(struct hl_process p)
 {
     __atomic_store_n(looking, 1, __ATOMIC_SEQ_CST);

@@ -1,6 +1,6 @@
-/* Mail of one rank to two others in turn. Who looks for whom a piece is loses the processor before
- * it now and then, and who says so after it: what is read before and after need not belong to one
- * message. */
+/* Messages from one rank to two others in turn. The reader of a piece's address is preempted now
+ * and then before its read, and the writer after its write: values read before and after need not
+ * belong to one message. */
 #include "support/test.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "group/shm.h"
 
-/* Of all ranks, and where their memory is in this one. */
+/* Shared by all ranks, and where their memory is in this one. */
 static struct {
     int looks, stores; /* that were delayed */
 } * delays;
@@ -29,7 +29,7 @@ static int is_addressee(const void *word)
     return 0;
 }
 
-/* In one look of three, until the sender is a message further, or two. */
+/* Delays one look of three until the sender is one or two messages further. */
 static void before_look(const void *word)
 {
     static unsigned n;
@@ -90,7 +90,7 @@ TEST(a_message_for_another_rank_is_never_taken_for_ones_own)
     delays = mmap(NULL, sizeof(*delays), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(delays != MAP_FAILED);
     together(3, turns);
-    assert_int_equal(delays->stores, 2 * TURNS); /* or nothing has been tested */
+    assert_int_equal(delays->stores, 2 * TURNS); /* otherwise nothing was tested */
     assert_true(delays->looks >= TURNS / 10);
     munmap(delays, sizeof(*delays));
 }

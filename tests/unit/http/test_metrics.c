@@ -18,15 +18,15 @@
 
 #define PATIENCE_S 20
 
-/* A daemon: a loop on its own thread, that can be held up. */
+/* A daemon: a loop on its own thread that can be blocked. */
 struct world {
     struct hl_loop *loop;
     struct hl_metrics *metrics;
     pthread_t thread;
-    pthread_mutex_t held; /* the loop stands still while a test holds it */
+    pthread_mutex_t held; /* while a test holds it, the loop is blocked */
     hl_status gauges;     /* what they answer */
     int deadline_ms;
-    atomic_int state; /* 1 serves, 2 could not */
+    atomic_int state; /* 1 = serving, 2 = could not serve */
     char address[64];
 };
 
@@ -99,13 +99,13 @@ static int dial(const char *address)
     return fd;
 }
 
-/* Until the other side closes; the status code comes back, the body begins at *body. */
+/* Reads until the other side closes; returns the status code, the body begins at *body. */
 static int finish(int fd, char *out, size_t cap, char **body)
 {
     size_t at = 0;
     ssize_t n;
-    /* libuv 1.50 ends the io_uring of a loop in the thread that made it, whose recv with a time
-     * limit that interrupts. */
+    /* libuv 1.50 ends the io_uring of a loop in the thread that created it, which interrupts that
+     * thread's recv with a time limit. */
     while (at + 1 < cap &&
            ((n = recv(fd, out + at, cap - 1 - at, 0)) > 0 || (n < 0 && errno == EINTR)))
         at += n > 0 ? (size_t)n : 0;
@@ -173,7 +173,7 @@ TEST(a_loop_that_stands_still_is_told_and_not_waited_for)
     assert_true(prom_value(p, "helios_shards", "tier=\"L3\"") == -1);
     assert_true(prom_value(p, "helios_plane_failed_total", "plane=\"backbone\"") >= 0);
     pthread_mutex_unlock(&w.held);
-    world_stop(&w); /* the questions that were given up are still on the loop */
+    world_stop(&w); /* abandoned requests are still on the loop */
     free(p);
 }
 
@@ -208,7 +208,7 @@ TEST(other_paths_methods_and_garbage_are_refused)
         shutdown(fd, SHUT_WR);
         assert_int_not_equal(finish(fd, page, sizeof(page), &body), 200);
     }
-    /* headers without end are cut off by their size */
+    /* endless headers are cut off by their size */
     static char line[1000];
     memset(line, 'a', sizeof(line));
     memcpy(line, "X: ", 3);
@@ -230,7 +230,7 @@ TEST(the_oldest_silent_connections_make_room_for_others)
     world_start(&w, 0);
     for (int i = 0; i < HL_METRICS_CONNECTIONS; i++)
         silent[i] = dial(w.address);
-    int code = -1; /* at the limit until the threads of those that are closed have ended */
+    int code = -1; /* at the limit until the threads of closed connections have ended */
     for (int i = 0; i < 400 * PATIENCE_S && code != 200; i++) {
         code = ask(&w, "GET", "/healthz", page, sizeof(page), &body);
         usleep(code == 200 ? 0 : 2500);

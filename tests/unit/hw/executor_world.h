@@ -1,5 +1,5 @@
-/* What the tests of the executors share: an executor in a directory of its own, and its end. It is
- * `process`, or what HELIOS_TEST_ENGINE says; its containers then run in HELIOS_TEST_IMAGE. */
+/* Shared by the tests of the executors: an executor in a directory of its own, and its teardown. It
+ * is `process`, or what HELIOS_TEST_ENGINE says; its containers then run in HELIOS_TEST_IMAGE. */
 #ifndef HL_TESTS_EXECUTOR_WORLD_H
 #define HL_TESTS_EXECUTOR_WORLD_H
 
@@ -42,13 +42,13 @@ static inline uint64_t patience(void)
     return n;
 }
 
-/* Milliseconds for what must come. */
+/* Milliseconds for what must happen. */
 static inline uint64_t deadline_ms(void)
 {
     return 60000 * patience();
 }
 
-/* Between two looks, which on a slow machine hold up what they look for. */
+/* The pause between two looks, which on a slow machine delay what they wait for. */
 static inline void rest(void)
 {
     poll(NULL, 0, 3 * (int)patience());
@@ -146,7 +146,7 @@ static inline json_t *await_end(struct world *w, const char *id)
     }
 }
 
-/* Its shim may still be at work: it removes what an engine has of it. */
+/* Its shim may still be running: it removes the engine's record of it. */
 static inline void forget(struct world *w, const char *id)
 {
     uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
@@ -178,7 +178,7 @@ static inline int teardown(void **state)
     return 0;
 }
 
-/* A container that runs `script` by sh in every rank; $NAP is how long it may sleep in a loop. */
+/* A container that runs `script` with sh in every rank; $NAP is how long it can sleep in a loop. */
 static inline json_t *spec_of(const char *id, const char *script, int ranks)
 {
     json_t *list = json_array();
@@ -256,8 +256,8 @@ static inline char *await_line(struct world *w, const char *id, int rank)
     }
 }
 
-/* An engine's rank prints before its container's record says that it runs. Give the record back
- * with json_decref. */
+/* An engine's rank prints before its container's record says that it runs. Release the record with
+ * json_decref. */
 static inline json_t *await_running(struct world *w, const char *id)
 {
     uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;

@@ -1,5 +1,5 @@
-/* What the process executor does beyond what all do (test_executor_suite.c), with real processes.
- * This program is its own shim. */
+/* What the process executor does beyond what all executors do (test_executor_suite.c), with real
+ * processes. This program is its own shim. */
 #include "support/test.h"
 
 #include "unit/hw/executor_world.h"

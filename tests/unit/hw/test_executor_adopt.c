@@ -1,4 +1,4 @@
-/* The process executor beside shims that die and directories that are not whole; what holds for all
+/* The process executor with shims that die and directories that are incomplete; what holds for all
  * executors is in test_executor_suite.c. This program is its own shim. */
 #include "support/test.h"
 

@@ -1,4 +1,4 @@
-/* What every executor must do, with real containers of it: CTest runs this for `process`, and
+/* What every executor must do, with real containers: CTest runs this for `process`, and
  * tests/e2e/test_engines.py for engines that it starts (HELIOS_TEST_ENGINE). This program is its
  * own shim. */
 #include "support/test.h"
@@ -33,7 +33,7 @@ static void touch(const char *path)
     close(open(path, O_CREAT | O_WRONLY, 0644));
 }
 
-/* A directory that ranks see at the same path, whatever runs them. */
+/* A directory that ranks see at the same path under any executor. */
 static json_t *with_share(struct world *w, json_t *spec)
 {
     char mount[160];
@@ -153,7 +153,7 @@ static int bind_port(int port)
     return rc;
 }
 
-/* One that nobody has now. */
+/* A free port. */
 static int free_port(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET};
@@ -267,7 +267,7 @@ TEST_IN(setup, teardown, a_result_waits_for_the_agent)
     json_decref(c);
 }
 
-/* A process ends with its shim; a container of an engine goes on, with its log whole. */
+/* A process ends with its shim; a container of an engine goes on, and its log stays complete. */
 TEST_IN(setup, teardown, a_killed_shim_does_not_lose_the_container)
 {
     struct world *w = *state;
@@ -277,7 +277,7 @@ TEST_IN(setup, teardown, a_killed_shim_does_not_lose_the_container)
              "echo one; until [ -e %s ]; do sleep $NAP; done; echo two; exit 4", gate);
     start(w, with_share(w, spec_of("shim", script, 1)));
     free(await_line(w, "shim", 0));
-    pid_t shim = shim_of(w, "shim"); /* soon the file names the one in its place */
+    pid_t shim = shim_of(w, "shim"); /* soon the file names its successor */
     kill(shim, SIGKILL);
     await_death(shim);
     touch(gate);
@@ -329,7 +329,7 @@ TEST_IN(setup, teardown, another_agents_container_is_listed_and_left_alone)
     json_decref(c);
 }
 
-/* How often that container is in the list. */
+/* How often the list contains that container. */
 static size_t strays(struct world *w, const char *state_directory, const char *container)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -341,7 +341,7 @@ static size_t strays(struct world *w, const char *state_directory, const char *c
     return n;
 }
 
-/* The Agent that has started it is silent; its gang goes on without it. */
+/* The Agent that started it is silent; its gang goes on without it. */
 TEST_IN(setup, teardown, another_agents_container_is_ended_by_its_id_and_state_directory)
 {
     struct world *w = *state, other = {0};
@@ -361,12 +361,12 @@ TEST_IN(setup, teardown, another_agents_container_is_ended_by_its_id_and_state_d
     assert_int_equal(strays(&other, mine, "stray.7.0"), 0);
     assert_int_equal(strays(&other, whose, "stray.7.0"), 1);
     assert_int_equal(hl_executor_end_stray(other.ex, mine, "stray.7.0", &ended), HL_OK);
-    assert_false(ended); /* that of a third one may have the same id */
+    assert_false(ended); /* a third Agent's container may have the same id */
     ended = true;
     assert_int_equal(hl_executor_end_stray(other.ex, whose, "stray.7.1", &ended), HL_OK);
     assert_false(ended);
     assert_true(process_lives(pid));
-    hl_executor_close(w->ex); /* else it starts another shim of an engine's container */
+    hl_executor_close(w->ex); /* otherwise it starts another shim for an engine's container */
     assert_int_equal(hl_executor_end_stray(other.ex, whose, "stray.7.0", &ended), HL_OK);
     assert_true(ended);
     await_death(pid);
@@ -399,19 +399,19 @@ static size_t groups_of(struct world *w, const char *id)
     return n;
 }
 
-/* lose: what happens to its directory while no Agent is there. */
+/* lose: what happens to its directory while there is no Agent. */
 static void ends_without_a_record(struct world *w, void (*lose)(const char *dir))
 {
     bool own;
     start(w, spec_of("lost.1.0", "setsid sleep 1000 & echo $!; exec sleep 1000", 1));
-    char *child = await_line(w, "lost.1.0", 0); /* where an engine runs it, a number of its own */
+    char *child = await_line(w, "lost.1.0", 0); /* in an engine it has a number of its own */
     bool grouped = groups_of(w, "lost.1.0") > 0;
     json_t *c = status_of(w, "lost.1.0");
     pid_t pid = (pid_t)hl_json_int(rank_of(c, 0), "pid", 0);
     json_decref(c);
     pid_t shim = shim_of(w, "lost.1.0");
     hl_executor_close(w->ex);
-    if (test_has_image()) /* the engine has it still; its shim would go on writing */
+    if (test_has_image()) /* the engine still has it; its shim would go on writing */
         kill(shim, SIGKILL);
     char dir[160];
     snprintf(dir, sizeof(dir), "%s/containers/lost.1.0", w->dir);
@@ -492,7 +492,7 @@ TEST_IN(setup, teardown, cpus_that_are_not_there_are_refused)
     assert_null(status_of(w, "far"));
 }
 
-/* No shell sees words or variables on their way. */
+/* No shell interprets words or variables on the way. */
 TEST_IN(setup, teardown, words_and_variables_arrive_as_they_are)
 {
     struct world *w = *state;

@@ -1,4 +1,4 @@
-/* What of a machine an allocation has. Expected values are worked out by hand. */
+/* The part of a machine that an allocation has. Expected values are worked out by hand. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static int make_world(void **state)
     assert_non_null(mkdtemp(root));
     for (int i = 0; i < 4; i++) {
         char path[160], text[128];
-        snprintf(path, sizeof(path), "%s/0000:0%d:00.0", root, 4 - i); /* not in the bus's order */
+        snprintf(path, sizeof(path), "%s/0000:0%d:00.0", root, 4 - i); /* not in bus order */
         assert_int_equal(hl_dir_make(path, 0755), HL_OK);
         snprintf(path, sizeof(path), "%s/0000:0%d:00.0/information", root, 4 - i);
         snprintf(text, sizeof(text), "GPU UUID: \t GPU-%d%d\nDevice Minor: \t %d\n", i, i, i);
@@ -49,7 +49,7 @@ static int remove_world(void **state)
     return hl_dir_remove(root) == HL_OK ? 0 : -1;
 }
 
-/* Slots 0 and 1 with CPUs 0-2 and 8, GPUs 1, 2 and 3, 4 of the bus, 1 GiB each. */
+/* Slots 0 and 1 with CPUs 0-2 and 8, GPUs 1, 2 and 3, 4 in bus order, 1 GiB each. */
 static struct hl_topo bound_machine(void)
 {
     static const char *const cpus[] = {"0-2", "8"};
@@ -90,7 +90,7 @@ TEST_IN(make_world, remove_world, gpus_are_those_of_the_step_by_their_device_fil
     setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
     assert_gpus("|"); /* numbers there are the cgroup's, not the machine's */
     setenv("SLURM_JOB_GPUS", "0-2", 1);
-    assert_gpus("2|34"); /* minors 0, 1, 2 are 4, 3, 2 of the bus */
+    assert_gpus("2|34"); /* minors 0, 1, 2 are 4, 3, 2 in bus order */
     setenv("SLURM_STEP_GPUS", "3,1", 1);
     assert_gpus("1|3");
     setenv("CUDA_VISIBLE_DEVICES", "GPU-22", 1);
@@ -109,7 +109,7 @@ TEST_IN(make_world, remove_world, memory_is_the_jobs_by_the_slots_cpus)
     setenv("SLURM_MEM_PER_CPU", "500", 1);
     t = bound_machine();
     assert_int_equal(hl_slurm_keep(root, &t), HL_OK);
-    assert_int_equal(t.slots[0].memory_bytes, 1 << 30); /* not more than there is */
+    assert_int_equal(t.slots[0].memory_bytes, 1 << 30); /* not more than the machine has */
     assert_int_equal(t.slots[1].memory_bytes, 500 << 20);
     hl_topo_fini(&t);
 }

@@ -171,7 +171,7 @@ TEST(the_epyc_has_slots_without_gpu_and_one_nic)
                1);
 }
 
-/* Its only NIC is on NUMA node 3; 0, 4 and 6 have no GPU either. */
+/* Its only NIC is on NUMA node 3; nodes 0, 4 and 6 have no GPU either. */
 TEST(on_the_epyc_a_rank_without_gpus_goes_to_the_slot_with_the_nic)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

@@ -1,4 +1,4 @@
-/* Kubeconfigs as they are found, and what a pod is given. */
+/* Kubeconfigs as found in practice, and what a pod is given. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -85,7 +85,7 @@ TEST_IN(setup, teardown, the_current_context)
     hl_kube_config_free(c);
 }
 
-/* Relative to the file, wherever we are. */
+/* Relative to the file, whatever the working directory. */
 TEST_IN(setup, teardown, certificates_by_relative_paths)
 {
     struct hl_kube_config *c;

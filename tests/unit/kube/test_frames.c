@@ -1,4 +1,4 @@
-/* Watch answers in Protocol Buffers, cut at every place. */
+/* Watch answers in Protocol Buffers, cut at every position. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -127,7 +127,7 @@ TEST(errors_by_code)
     }
 }
 
-/* An event that was not taken is asked for again. */
+/* An event that was not accepted is requested again. */
 TEST(the_version_is_that_of_what_was_taken)
 {
     struct hl_buf text = HL_BUF(4096);
@@ -151,8 +151,8 @@ TEST(what_is_no_event)
         {"\0\0\0\0", 4, HL_EPROTO},                                /* nothing */
         {"\0\0\0\7\x0a\5ADDED", 11, HL_EPROTO},                    /* no object */
         {"\0\0\0\x0f\x0a\5ADDED\x12\6\x0a\4v1s\0", 19, HL_EPROTO}, /* another magic */
-        {"\0\0\0\x0f\x0a\5ADDED\x12\6\x0a\4k8s\0", 19, HL_EPROTO}, /* and nothing behind it */
-        {"\0\0\0\3\x0a\5A", 7, HL_EPROTO},                         /* cut within */
+        {"\0\0\0\x0f\x0a\5ADDED\x12\6\x0a\4k8s\0", 19, HL_EPROTO}, /* and nothing after it */
+        {"\0\0\0\3\x0a\5A", 7, HL_EPROTO},                         /* truncated */
         {"{\"type\":\"ADDED\"}\n", 17, HL_ENOMEM},                 /* a length of gigabytes */
     };
 

@@ -1,4 +1,4 @@
-/* Our parser says what jansson says; and members that are left out. */
+/* Helios' parser agrees with jansson; and members that are left out. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@
 static const char *const names[] = {"drop", "env", NULL};
 static const struct hl_kube_members skipped = {.names = names};
 
-/* From memory that ends with the text: a sanitizer sees one byte more. NULL: it is no JSON. */
+/* Parses memory that ends with the text, so that a sanitizer sees one byte more. NULL: it is not
+ * JSON. */
 static json_t *parse(const char *text, size_t len, const struct hl_kube_members *members)
 {
     json_t *out = NULL;
@@ -87,7 +88,7 @@ TEST(members_that_are_all)
               "{\"metadata\":{\"resourceVersion\":\"7\",\"continue\":\"x\"},\"items\":[{}]}");
 }
 
-/* Only keys count, and only whole ones. */
+/* Only keys count, and only complete ones. */
 TEST(what_stays)
 {
 
@@ -149,7 +150,7 @@ TEST(values_of_every_kind)
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         assert_false(expect_as_jansson(bad[i], strlen(bad[i])));
     expect_as_jansson("[\"a\0b\"]", 7);
-    assert_null(parse("[1\0]", 4, NULL)); /* jansson passes over it */
+    assert_null(parse("[1\0]", 4, NULL)); /* jansson ignores it */
 }
 
 TEST(as_deep_as_jansson)
@@ -159,7 +160,7 @@ TEST(as_deep_as_jansson)
         memset(text, '[', depth);
         memset(text + depth, ']', depth);
         assert_int_equal(expect_as_jansson(text, 2 * depth), depth <= 2048);
-        text[depth] = '1'; /* what is in the last list counts, too */
+        text[depth] = '1'; /* content of the innermost list counts, too */
         memset(text + depth + 1, ']', depth);
         assert_int_equal(expect_as_jansson(text, 2 * depth + 1), depth <= 2047);
     }
@@ -180,7 +181,7 @@ TEST(cut_anywhere)
     }
 }
 
-/* Every byte becomes each of those that mean something. */
+/* Every byte is replaced by each of the significant ones. */
 TEST(one_byte_is_another)
 {
     static const char bytes[] = "{}[]\",:\\ 0-.eutn/\x01\xc3\x80";
@@ -196,7 +197,7 @@ TEST(one_byte_is_another)
     assert_true(json > sizeof(sample));
 }
 
-/* Many bytes are looked at together. */
+/* Many bytes are compared at once. */
 TEST(what_is_left_out_ends_anywhere)
 {
     static const char *const odd[] = {"",       "\\n",      "\\\\", "\\\"", "\\\\\\\"",

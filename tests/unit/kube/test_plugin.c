@@ -1,4 +1,4 @@
-/* Credentials that another program says. */
+/* Credentials from another program. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ static void write_file(const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-/* A kubeconfig whose user has that exec. */
+/* A kubeconfig whose user has this exec. */
 static hl_status load(const char *exec, struct hl_kube_config **out)
 {
     char text[1024], path[160];
@@ -118,7 +118,7 @@ TEST_IN(setup, teardown, a_program_is_asked_with_what_the_kubeconfig_gives_it)
                      HL_OK);
     assert_true(hl_kube_config_token_changes(c));
     assert_int_equal(hl_kube_config_token(c, NULL, token, sizeof(token), &again_s), HL_OK);
-    assert_string_equal(token, "eks.eu.0"); /* nobody answers its questions */
+    assert_string_equal(token, "eks.eu.0"); /* its questions get no answer */
     assert_true(again_s > 1000000);
     hl_kube_config_free(c);
 }
@@ -143,7 +143,7 @@ TEST_IN(setup, teardown, a_program_that_fails_says_why)
     hl_kube_config_free(c);
 }
 
-/* It would be waited for half a minute. */
+/* The program would be waited for half a minute. */
 TEST_IN(setup, teardown, a_program_that_hangs_ends_with_us)
 {
     struct hl_kube_config *c;

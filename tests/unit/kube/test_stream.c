@@ -1,4 +1,4 @@
-/* Watch answers, cut at every place. */
+/* Watch answers, cut at every position. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
     size_t n = strlen(s->text);
     snprintf(s->text + n, sizeof(s->text) - n, "%c%s ", "+~-"[type],
              json_string_value(json_object_get(meta, "name")));
-    assert_int_equal(object->refcount, 1); /* nobody else has it, whatever thread it goes to */
+    assert_int_equal(object->refcount, 1); /* the only reference, whatever thread gets it */
     json_decref(object);
     return s->answer;
 }
@@ -96,7 +96,7 @@ TEST(what_is_no_event)
     }
 }
 
-/* An event that was not taken is asked for again. */
+/* An event that was not accepted is requested again. */
 TEST(the_version_is_that_of_what_was_taken)
 {
     struct seen seen = {.answer = HL_ENOMEM};

@@ -1,4 +1,4 @@
-/* Objects by a key that their owner finds. */
+/* Objects under a key that their owner computes. */
 #include "support/test.h"
 
 #include <string.h>

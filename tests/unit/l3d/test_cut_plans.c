@@ -1,4 +1,4 @@
-/* Plans of cuts: made once per key, kept while there is room, never taken from a user. */
+/* Plans of cuts: made once per key, kept while there is room, never removed while in use. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -75,7 +75,7 @@ TEST(the_longest_unused_goes_first_and_the_limit_holds)
     struct cut_plans_info info;
     for (uint64_t n = 1; n <= 2; n++)
         cut_plans_put(c, get(c, n));
-    cut_plans_put(c, get(c, 1)); /* 2 is the longest unused */
+    cut_plans_put(c, get(c, 1)); /* 2 is the least recently used */
     cut_plans_put(c, get(c, 3));
     cut_plans_info(c, &info);
     assert_in_range(info.bytes, 1, LIMIT);
@@ -136,7 +136,7 @@ TEST(threads_that_want_one_plan_share_it)
     cut_plans_destroy(c);
 }
 
-/* While `make` runs, another thread works with what is there. */
+/* While `make` runs, another thread uses the existing plans. */
 struct meanwhile {
     struct cut_plans *plans;
     const struct cut_plan *used;

@@ -1,5 +1,5 @@
-/* A pool over an archive without the daemon around them: what goes when the pool is full, what may
- * not, and what counts as archived. */
+/* A pool over an archive, without the daemon: what a full pool evicts, what must stay, what counts
+ * as archived. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -72,7 +72,7 @@ static void use_archive(struct rig *r)
     atomic_store(&r->l4.archive, r->archive);
 }
 
-/* One unit of the pool, a shard by its header. */
+/* Fills one unit of the pool with a shard by its header. */
 static void fill_with(struct rig *r, struct hl_id id, uint64_t number)
 {
     static const char header[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}";
@@ -138,7 +138,7 @@ TEST_IN(setup, teardown, a_derived_shard_goes_before_what_is_archived)
     struct hl_pool_extent x;
     const struct hl_id derived = hl_id_derived(5, 0);
     use_archive(r);
-    for (uint64_t i = 0; i + 1 < UNITS; i++) { /* all of them used longer ago */
+    for (uint64_t i = 0; i + 1 < UNITS; i++) { /* all of them less recently used */
         fill_unit(r, i);
         assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, i}), HL_OK);
     }
@@ -160,7 +160,7 @@ TEST_IN(setup, teardown, a_cut_that_runs_keeps_its_shards)
     atomic_store(&r->d.running_cuts[0], UINT64_C(5));
     assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ENOSPC);
     assert_true(pool_has(r, derived));
-    atomic_store(&r->d.running_cuts[0], UINT64_C(0)); /* it is made, or given up */
+    atomic_store(&r->d.running_cuts[0], UINT64_C(0)); /* the cut is made, or abandoned */
     assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_OK);
     assert_false(pool_has(r, derived));
 }
@@ -205,7 +205,7 @@ TEST_IN(setup, teardown, more_than_the_pool_is_not_waited_for)
     assert_int_equal(l4_store_now(&r->d, id), HL_OK);
     assert_int_not_equal(l4_alloc(&r->d, &more, &x), HL_OK);
     assert_int_not_equal(l4_alloc(&r->d, &most, &x), HL_OK);
-    assert_true(pool_has(r, id)); /* nor is anything given up */
+    assert_true(pool_has(r, id)); /* nor is anything evicted */
     assert_true(l4_makes_room(&r->d, CAPACITY));
     assert_false(l4_makes_room(&r->d, CAPACITY + 1)); /* shards that can't all stay */
     r->l4.mode = HL_API_ARCHIVE_MODE_WRITE_BEHIND;
@@ -225,7 +225,7 @@ TEST_IN(setup, teardown, nobody_waits_for_room_that_nobody_wants)
     assert_int_equal(l4_alloc(&r->d, &want, &x), HL_ECANCELED);
     atomic_store(&r->d.stopping, true);
     assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ECANCELED);
-    assert_true(pool_has(r, (struct hl_id){7, 0})); /* nothing was given up for it */
+    assert_true(pool_has(r, (struct hl_id){7, 0})); /* nothing was evicted for it */
 }
 
 TEST_IN(setup, teardown, a_shard_used_just_now_stays)
@@ -246,7 +246,7 @@ TEST_IN(setup, teardown, a_shard_used_just_now_stays)
         assert_true(pool_has(r, (struct hl_id){7, i}));
 }
 
-/* The pool is full, and all of it archived. */
+/* The pool is full, and everything in it is archived. */
 static void fill_archived(struct rig *r)
 {
     use_archive(r);
@@ -286,7 +286,7 @@ TEST_IN(setup, teardown, what_is_named_leaves_first_and_then_what_was_used_longe
     touch(r, 0);
     assert_int_equal(order(r, 2, 0, HOUR_MS), HL_OK);
     expect_leaves(r, 2);
-    expect_leaves(r, 0); /* though it was used last */
+    expect_leaves(r, 0); /* although it was used last */
     expect_leaves(r, 1); /* never */
     expect_leaves(r, 3);
     assert_int_equal(r->l4.evicted_ordered, 2);
@@ -302,7 +302,7 @@ TEST_IN(setup, teardown, an_order_that_is_not_renewed_ends)
     expect_leaves(r, 0);
     assert_int_equal(r->l4.evicted_ordered, 0);
     assert_int_equal(order(r, 2, 1, HOUR_MS), HL_OK);
-    assert_int_equal(order(r, 3, 1, HOUR_MS), HL_OK); /* it takes the place of the one before */
+    assert_int_equal(order(r, 3, 1, HOUR_MS), HL_OK); /* it replaces the previous order */
     expect_leaves(r, 3);
 }
 
@@ -342,7 +342,7 @@ TEST_IN(setup, teardown, a_damaged_copy_counts_as_absent)
     l4_bad_mark(&r->d, id);
     assert_false(l4_has(&r->d, id, &size));
     assert_false(l4_bad_has(&r->d, (struct hl_id){7, 1}));
-    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ENOSPC); /* the pool's is the only one */
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ENOSPC); /* the pool's copy is the only one */
     assert_true(pool_has(r, id));
     l4_bad_clear(&r->d, id);
     assert_true(l4_has(&r->d, id, &size));
@@ -413,10 +413,10 @@ TEST_IN(setup, teardown, the_archive_s_owner_has_to_agree)
     struct rig *r = *state;
     const struct hl_id_text own = hl_id_format(us);
     hl_pool_claim(r->d.pool, &(struct hl_pool_claim){us, 1});
-    assert_int_equal(claim_allows_archive(&r->d, own.s), HL_OK); /* there is none */
+    assert_int_equal(claim_allows_archive(&r->d, own.s), HL_OK); /* there is no claim */
     assert_int_equal(claim_allows_archive(&r->d, ""), HL_EPERM);
     use_archive(r);
-    assert_int_equal(claim_allows_archive(&r->d, own.s), HL_OK); /* nobody's */
+    assert_int_equal(claim_allows_archive(&r->d, own.s), HL_OK); /* claimed by no cluster */
     const struct hl_archive_claim theirs = {.cluster = them, .revision = 1};
     assert_int_equal(hl_archive_claim(r->archive, &theirs), HL_OK);
     assert_int_equal(claim_allows_archive(&r->d, own.s), HL_EPERM);
@@ -431,7 +431,7 @@ TEST_IN(setup, teardown, an_archive_of_another_cluster_gets_no_shard)
     use_archive(r);
     const struct hl_id one = fill_unit(r, 0), two = fill_unit(r, 1);
     hl_pool_claim(r->d.pool, &(struct hl_pool_claim){us, 5});
-    assert_int_equal(l4_store_now(&r->d, one), HL_OK); /* it was empty: now it is ours */
+    assert_int_equal(l4_store_now(&r->d, one), HL_OK); /* it was empty: now it is claimed */
     hl_archive_claimed(r->archive, &now);
     assert_true(hl_id_equal(now.cluster, us));
     assert_int_equal(now.revision, 5);
@@ -442,7 +442,7 @@ TEST_IN(setup, teardown, an_archive_of_another_cluster_gets_no_shard)
 
 /* ---- orders that are stopped ----------------------------------------------------------------- */
 
-/* Keeps the only worker until it is let go. */
+/* Blocks the only worker until released. */
 struct plug {
     struct work work;
     atomic_bool runs, go;
@@ -469,7 +469,7 @@ static void plug_in(struct plug *p, struct workers *workers)
         usleep(100);
 }
 
-#define OPEN 1 /* a call has not ended */
+#define OPEN 1 /* the call has not ended */
 
 struct askers {
     struct hl_loop *loop;
@@ -509,7 +509,7 @@ static void askers_end(struct rig *r)
     hl_loop_destroy(r->d.loop);
 }
 
-/* In the archive alone. */
+/* Only in the archive. */
 static struct hl_id archived_alone(struct rig *r, uint64_t number)
 {
     struct hl_id id = fill_unit(r, number);
@@ -545,7 +545,7 @@ TEST_IN(setup, teardown, a_load_that_nobody_else_waits_for_is_stopped)
     assert_int_equal(all.st[0], HL_ECANCELED);
     assert_int_equal(all.st[1], HL_OK); /* others waited for it */
     assert_int_equal(all.st[2], HL_OK);
-    assert_int_equal(all.st[3], HL_OK); /* loaded anew */
+    assert_int_equal(all.st[3], HL_OK); /* loaded again */
     assert_true(pool_has(r, alone) && pool_has(r, shared));
     askers_end(r);
 }
@@ -590,16 +590,16 @@ TEST_IN(setup, teardown, a_reader_does_not_wait_behind_what_moves_fetch)
     askers_end(r);
 }
 
-static struct plug held; /* what a reader waits behind */
+static struct plug held; /* blocks the reader's worker */
 
-/* Then the reader may go on. */
+/* Then releases the reader. */
 static void on_refused(void *arg, hl_status st, const char *text)
 {
     atomic_store(&held.go, true);
     on_answer(arg, st, text);
 }
 
-/* Nobody waits for it. */
+/* Without a waiting caller. */
 static const struct l4_asked ahead = {.kind = L4_LOAD, .order = {5, 5}, .gives_way = true};
 
 static void ask_ahead(struct rig *r, struct hl_id id, l4_done done, struct asker *a)
@@ -650,12 +650,12 @@ TEST_IN(setup, teardown, a_load_that_gives_way_goes_on_for_who_joins_it)
     askers_end(r);
 }
 
-/* One shard is in the archive alone, and the pool is full of others that could leave it. */
+/* One shard is only in the archive; the pool is full of others that could be evicted. */
 static struct hl_id archived_beside_full_pool(struct rig *r)
 {
     struct hl_id id = archived_alone(r, 100);
     struct hl_pool_info info;
-    do { /* its room rests for a moment */
+    do { /* its bytes are in quarantine for a moment */
         usleep(100);
         hl_pool_info(r->d.pool, &info);
     } while (info.quarantined > 0);

@@ -1,4 +1,4 @@
-/* Work of the L3 daemon's threads: run in a worker, ended on the loop, never lost. */
+/* Work of the L3 daemon's threads: run in a worker, completed on the loop, never lost. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 struct item {
     struct work work; /* first */
     int number;
-    int *order; /* of the ends */
+    int *order; /* of the completions */
     int *ended;
     struct hl_loop *loop;
     pthread_t ran_on;
@@ -112,7 +112,7 @@ static void held_done(struct work *w)
     ((struct held *)w)->ends++;
 }
 
-/* The first is in the only thread of `from`, the second waits behind it. */
+/* The first one runs in the only thread of `from`, the second waits behind it. */
 TEST(work_that_waits_goes_to_other_workers_and_work_that_runs_stays)
 {
     struct held first = {.work = {.run = held_run, .done = held_done}}, second = first;
@@ -127,9 +127,9 @@ TEST(work_that_waits_goes_to_other_workers_and_work_that_runs_stays)
     workers_add(from, &second.work);
     workers_move(to, &first.work);
     workers_move(to, &second.work);
-    workers_move(to, &second.work); /* it is there */
+    workers_move(to, &second.work); /* already there */
     atomic_store(&second.go, true);
-    workers_stop(to); /* while the first one holds its thread */
+    workers_stop(to); /* while the first one occupies its thread */
     assert_int_equal(second.ends, 1);
     assert_int_equal(first.ends, 0);
     assert_false(pthread_equal(first.ran_on, second.ran_on));

@@ -1,4 +1,5 @@
-/* Graphs for tests, and what a plan means told without its compiler: by running it step by step. */
+/* Graphs for tests, and the meaning of a plan found without its compiler: by running it step by
+ * step. */
 #ifndef HL_TESTS_MACO_MAKER_H
 #define HL_TESTS_MACO_MAKER_H
 
@@ -24,7 +25,7 @@
             fail_msg("%s: %s", #expr, hl_error_text());                                            \
     } while (0)
 
-/* It fails so, and says so. */
+/* It fails with this code and these words. */
 #define REFUSED(expr, code, words)                                                                 \
     do {                                                                                           \
         hl_error_clear();                                                                          \
@@ -73,7 +74,7 @@ static inline uint32_t add_comm(maco_graph *g, const char *name, uint32_t group,
                                .group = group, .cost_ns = cost_ns, .function = do_nothing});
 }
 
-/* ---- who must be done before whom: bits ---- */
+/* ---- which task must be done before which: bits ---- */
 
 #define ORDER_MAX 128
 
@@ -91,7 +92,7 @@ static inline void put_before(struct order *o, uint32_t a, uint32_t b)
     o->before[b][a / 64] |= 1ull << (a % 64);
 }
 
-/* Adds what follows. */
+/* Adds the transitive order. */
 static inline void close_order(struct order *o, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++)
@@ -106,8 +107,8 @@ static inline void close_order(struct order *o, uint32_t n)
 
 struct walker {
     maco_plan_view v;
-    uint64_t *seed;        /* picks who is next of those that may run */
-    uint32_t last;         /* id of a task that runs only when nobody else can; MACO_NONE */
+    uint64_t *seed;        /* chooses the next one of those that can run */
+    uint32_t last;         /* id of a task that runs only when no other can; MACO_NONE */
     const struct order *o; /* ids; NULL = not checked */
     uint32_t *count, *ready, n_ready, *ran, n_ran;
     int early, ended;
@@ -147,8 +148,8 @@ static inline void walk_task(struct walker *w, uint32_t task)
     walk_trigger(w, w->v.tasks[task].trigger_event);
 }
 
-/* 1: each of the n tasks of the graph ran once, none before one that it waits for, and the end came
- * with the last. */
+/* Returns 1 if each of the n tasks of the graph ran once, none before one that it waits for, and
+ * the end came with the last. */
 static inline int walk_plan(const maco_plan_view *v, uint32_t n, const struct order *o,
                             uint64_t *seed, uint32_t last)
 {

@@ -1,4 +1,4 @@
-/* The allocator of the pool's units, against a plain array of bytes. */
+/* The allocator of the pool's units, compared with a plain array of bytes. */
 #include "support/test.h"
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ struct model {
     uint8_t used[UNITS];
 };
 
-/* Best fit by looking at everything: start, or UNITS when nothing fits. */
+/* Best fit by exhaustive search: start, or UNITS if nothing fits. */
 static uint64_t model_best(const struct model *m, uint64_t units)
 {
     uint64_t best = UNITS, best_len = UNITS + 1;

@@ -1,4 +1,4 @@
-/* The pool, a put handler that remembers, and connections for the tests of both back ends. */
+/* The pool, a put handler that records, and connections, for the tests of both back ends. */
 #ifndef HL_TEST_NET_RIG_H
 #define HL_TEST_NET_RIG_H
 
@@ -29,9 +29,9 @@
 #define CHUNKS   (POOL_LEN / MIB + 1)
 
 static uint8_t *pool;
-static const struct hl_net_ops *back_end; /* that serve and join use */
+static const struct hl_net_ops *back_end; /* used by serve and join */
 
-/* What a put handler saw, and knobs to make it fail. */
+/* What a put handler saw, and settings to make it fail. */
 struct vault {
     uint8_t *bytes;
     uint64_t size;
@@ -42,7 +42,7 @@ struct vault {
     struct hl_id wanted; /* the name in the last begin */
 };
 
-/* Handlers run on the server's thread: whatever they and a test share was done before this gate. */
+/* Handlers run on the server's thread: passing this gate orders their accesses and the test's. */
 static void gate(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -179,9 +179,9 @@ static void set_up_bytes(void)
         ((uint32_t *)pool)[i] = next_random(&seed);
 }
 
-/* Group set-ups: the tests run over UCX, or over TCP. Only tests listen by UCX over TCP, and a port
- * that they use again may have old connections that linger: UCX 1.13 takes this setting of its
- * connection manager from the environment only. */
+/* Group set-ups: the tests run over UCX, or over TCP. Only tests listen by UCX over TCP, and a
+ * reused port can have old connections that linger: UCX 1.13 reads this setting of its connection
+ * manager only from the environment. */
 __attribute__((unused)) static int over_ucx(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What a server's puts end in: a store that remembers what became of every object. */
+/* The store behind a server's puts, which records what became of every object. */
 #ifndef HL_TEST_PUT_RIG_H
 #define HL_TEST_PUT_RIG_H
 
@@ -8,7 +8,7 @@
 
 #define OBJECTS_MAX 512
 
-/* A store with a lock, a door that can be shut, and a list of what must not be stored. */
+/* A store with a lock, a door that can be closed, and a list of what must not be stored. */
 struct store {
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -23,7 +23,7 @@ struct store {
     size_t count;
     int open, open_max;
     bool shut;          /* begin waits */
-    bool at_door;       /* it does */
+    bool at_door;       /* it is waiting */
     uint64_t refuse_of; /* size that is refused */
 };
 

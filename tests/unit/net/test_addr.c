@@ -1,4 +1,4 @@
-/* Addresses of data servers: what is one, what is not, and that the words say why. */
+/* Addresses of data servers: which are valid, which are not, and that errors say why. */
 #include "support/test.h"
 
 #include <arpa/inet.h>

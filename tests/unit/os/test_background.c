@@ -1,4 +1,5 @@
-/* Threads that give way: their class and nice value, what they start, and who stays as it was. */
+/* Threads with lower priority: their class and nice value, what they start, and which threads are
+ * unchanged. */
 #include "support/test.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Short programs: what of their outputs is kept. */
+/* Short programs: how much of their output is kept. */
 #include "support/test.h"
 
 #include <stdio.h>

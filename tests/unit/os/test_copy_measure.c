@@ -30,7 +30,7 @@ TEST(a_kept_choice_is_read_back)
     }
 }
 
-/* Of another boot, cut short, or with a kernel that this processor doesn't have. */
+/* From another boot, truncated, or with a kernel that this processor lacks. */
 TEST(what_is_not_a_choice_of_this_host_is_refused)
 {
     struct hl_copy_choice c = hl_copy_chosen(), out;

@@ -164,7 +164,7 @@ static struct timespec time_of(const char *path)
     return sb.st_mtim;
 }
 
-/* The clock of the file system, which ticks less often than ours. */
+/* Waits for a tick of the file system's clock, which is coarser than the system's. */
 static void await_tick(struct timespec since)
 {
     uint64_t deadline = hl_now_ns() + 10 * HL_NS_PER_S;
@@ -189,7 +189,7 @@ TEST_IN(setup, teardown, a_directory_keeps_its_identity_and_a_new_one_in_its_pla
     hl_dir_identity(other, moved, sizeof(moved));
     assert_string_equal(moved, first);
     await_tick(made);
-    for (int i = 0; i < 20; i++) { /* inode numbers are used again */
+    for (int i = 0; i < 20; i++) { /* inode numbers are reused */
         assert_int_equal(hl_dir_remove(other), HL_OK);
         assert_int_equal(hl_dir_make(other, 0755), HL_OK);
         hl_dir_identity(other, second, sizeof(second));

@@ -1,4 +1,4 @@
-/* Libraries that are loaded late, by the mathematics of the C library. */
+/* Libraries that are loaded late, shown with the C library's libm. */
 #include "support/test.h"
 
 #include <string.h>

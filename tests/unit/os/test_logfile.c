@@ -21,7 +21,7 @@ static struct hl_timer *timer;
 static int out_fd, err_fd; /* the test's own, while the log has its numbers */
 static bool no_links;      /* as on a file system without hard links */
 
-/* In the place of libc's. */
+/* Replaces libc's. */
 int link(const char *from, const char *to)
 {
     if (no_links) {
@@ -92,7 +92,7 @@ static void stop_when_rotated(void *arg)
         hl_loop_stop(loop);
 }
 
-/* The log until it has been rotated; then a line into the new one. */
+/* Writes until the log has been rotated; then a line into the new one. */
 static void rotate(int keep)
 {
     struct hl_logfile *log = NULL;
@@ -115,7 +115,7 @@ static void rotate(int keep)
 static const char full[] =
     "a line\nsixty-four bytes and more, so that there is no room for others\n";
 
-/* How often a name of the directory was taken away; what replaces it is no such event. */
+/* How often the directory lost a name; a replacement does not count. */
 static int removals_of(int watch, const char *name)
 {
     char events[8192] __attribute__((aligned(__alignof__(struct inotify_event))));

@@ -1,4 +1,4 @@
-/* The mailbox of a loop: order, and what an owner that goes away takes back. */
+/* The mailbox of a loop: order, and what an owner that ends takes back. */
 #include "support/test.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 struct owner {
     char name;
     struct hl_loop *loop;
-    struct owner *other; /* who ends within our call */
+    struct owner *other; /* ends within this owner's call */
 };
 
 static char ran[16];
@@ -59,9 +59,9 @@ TEST(what_is_cancelled_does_not_run_and_the_rest_does)
     hl_loop_post(loop, note, &b);
     hl_loop_post(loop, note, &a);
     hl_loop_cancel(loop, &a);
-    hl_loop_post(loop, note, &b); /* the list has an end still */
+    hl_loop_post(loop, note, &b); /* the list still has a valid end */
     hl_loop_cancel(loop, &a);
-    hl_loop_destroy(loop); /* runs what waits */
+    hl_loop_destroy(loop); /* runs what is waiting */
     assert_string_equal(ran, "bb");
 }
 

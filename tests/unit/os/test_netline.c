@@ -1,4 +1,4 @@
-/* How busy a line is, from trees of files as the kernel has them. */
+/* How busy a line is, from trees of files like the kernel's. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -66,7 +66,7 @@ TEST_IN(make_root, remove_root, it_is_the_busier_direction_of_what_the_line_carr
     put_bytes("eth0", 5000 + 250000, 7000 + 500000);
     assert_float_equal(busy_at(&l, 11), 50, 1e-9);
     put_bytes("eth0", 5000 + 250000, 7000 + 900000);
-    assert_float_equal(busy_at(&l, 11.4), 50, 1e-9); /* it is not looked at so soon */
+    assert_float_equal(busy_at(&l, 11.4), 50, 1e-9); /* too soon for another look */
 }
 
 TEST_IN(make_root, remove_root, older_seconds_count_less_and_more_than_all_is_all)
@@ -75,7 +75,7 @@ TEST_IN(make_root, remove_root, older_seconds_count_less_and_more_than_all_is_al
     hl_netline_init(&l, root, "eth0", 8 * MBIT);
     put_bytes("eth0", 0, 0);
     (void)busy_at(&l, 10);
-    put_bytes("eth0", 9000000, 0); /* nine times what it carries: the option was wrong */
+    put_bytes("eth0", 9000000, 0); /* nine times its rate: the option was wrong */
     assert_float_equal(busy_at(&l, 11), 100, 1e-9);
     assert_float_equal(busy_at(&l, 12), 100 * 5.0 / 6, 1e-9); /* a second of six without traffic */
     assert_float_equal(busy_at(&l, 112), 100 * 5.0 / 6 * 5 / 105, 1e-9);
@@ -123,7 +123,7 @@ TEST_IN(make_root, remove_root, without_a_rate_or_counters_it_is_not_known)
     hl_netline_init(&l, root, "eth9", 8 * MBIT);
     (void)busy_at(&l, 10);
     assert_float_equal(busy_at(&l, 11), -1, 0);
-    put_bytes("eth9", 1000, 0); /* it comes, and begins anew */
+    put_bytes("eth9", 1000, 0); /* it appears, and starts from zero */
     assert_float_equal(busy_at(&l, 12), -1, 0);
     put_bytes("eth9", 1000 + 500000, 0);
     assert_float_equal(busy_at(&l, 13), 50, 1e-9);

@@ -1,4 +1,4 @@
-/* Memory whose faults are served: reads, writes, many threads, and faults that are nobody's. */
+/* Memory whose faults are served: reads, writes, many threads, and foreign faults. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 #define PAGES 64
 
 /* A page is filled through a second mapping before the first one shows it: a reader that comes
- * meanwhile must fault too, and not find it half filled. */
+ * meanwhile must fault, too, and must not find it half filled. */
 struct memory {
     uint8_t *at, *fill;
     size_t page;
@@ -116,7 +116,7 @@ static void many_threads_may_fault_at_once(void **state)
 
 enum how { NOBODYS, SUSPENDED, REMOVED, CHILD, SENT };
 
-/* How a process ends that does so. */
+/* How a process that does this ends. */
 static int ends_with(enum how how, void (*handler)(int))
 {
     pid_t pid = fork();

@@ -86,7 +86,7 @@ TEST(collapse_makes_huge_pages)
     close(fd);
 }
 
-/* A filesystem without room: no signal, and reserving says what is missing. */
+/* A file system without space: no signal, and reserving says what is missing. */
 TEST(collapse_beyond_the_room)
 {
     char dir[] = "/tmp/helios-shm-XXXXXX", path[64];

@@ -1,4 +1,4 @@
-/* Connecting to a socket whose queue of clients is full; sockets whose process is gone. */
+/* Connecting to a socket with a full backlog; sockets whose process has ended. */
 #include "support/test.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ static void *connect_patiently(void *arg)
     return NULL;
 }
 
-/* It sleeps, and goes on sleeping. */
+/* It sleeps and does not wake up. */
 static bool is_asleep(const struct client *c)
 {
     char path[64];

@@ -1,4 +1,4 @@
-/* What a rank says of its steps, and what a reader sees of it. */
+/* What a rank reports about its steps, and what a reader sees of it. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -64,12 +64,12 @@ TEST(what_was_waited_for_others_is_not_the_ranks_own_time)
     for (uint64_t step = 40; step < 40 + HL_STEP_OWN; step++) /* waits count for one step only */
         hl_step_report(&p, (int64_t)step, 0, 0, (step + 1) * 100 * MS);
     assert_int_equal(read_page(&p).own_ns, 100 * MS);
-    hl_step_waited(&p, 900 * MS); /* before the gang came together: in no step */
+    hl_step_waited(&p, 900 * MS); /* before the gang met: belongs to no step */
     hl_step_join(&p, 2, 6000 * MS);
     hl_step_set_activity(&p, HL_STEP_TRAINING, 6000 * MS);
     hl_step_report(&p, 41, 0, 0, 6010 * MS);
     assert_int_equal(read_page(&p).own_ns, 10 * MS);
-    hl_step_waited(&p, 900 * MS); /* more than the step took: by other threads */
+    hl_step_waited(&p, 900 * MS); /* more than the step took: waits of other threads */
     hl_step_report(&p, 42, 0, 0, 6020 * MS);
     assert_int_equal(read_page(&p).own_ns, 0); /* of 0 and 10 the lower one */
 }
@@ -78,7 +78,7 @@ TEST(time_for_saving_is_in_no_step)
 {
     struct hl_step_page p = {0};
     hl_step_begin(&p, 1, 0);
-    hl_step_report(&p, 0, 0, 0, 10 * MS); /* since when it trained is not known: not timed */
+    hl_step_report(&p, 0, 0, 0, 10 * MS); /* the start is not known: not timed */
     assert_int_equal(read_page(&p).median_ns, 0);
     hl_step_set_activity(&p, HL_STEP_SAVING, 11 * MS);
     assert_int_equal(read_page(&p).activity, HL_STEP_SAVING);
@@ -167,7 +167,7 @@ TEST(a_writer_that_died_in_the_middle_is_not_read_and_its_successor_is)
     assert_int_equal(read_page(&p).pid, 2);
 }
 
-/* In each step all numbers are the same one. */
+/* In each step all numbers are equal. */
 static void *write_steps(void *arg)
 {
     struct hl_step_page *p = arg;
@@ -194,7 +194,7 @@ TEST(a_reader_never_sees_half_a_step)
     pthread_join(writer, NULL);
 }
 
-/* An Agent reads files that its ranks can write, and must outlive them. */
+/* An Agent reads files that its ranks can write, and must survive their changes. */
 TEST(a_file_that_is_cut_short_while_it_is_mapped_says_nothing)
 {
     char dir[] = "/tmp/helios-steps-XXXXXX", path[64];

@@ -35,7 +35,7 @@ static int copy_words(const char *const *words, char **argv)
     int n = 0;
     for (; words[n] != NULL; n++)
         argv[n] =
-            (char *)(uintptr_t)words[n]; /* argv of main() isn't const, and nobody writes to it */
+            (char *)(uintptr_t)words[n]; /* argv of main() isn't const, and is not written to */
     argv[n] = NULL;
     return n;
 }
@@ -234,7 +234,7 @@ TEST(the_files_of_the_system_and_of_the_user_are_found)
     program_conf_fini(&conf);
 
     write_text(p.user, "l3.sise: 3GiB\n");
-    fails(load(HL_L3D, WORDS(), &conf, NULL), p.user); /* a mistake in it is told */
+    fails(load(HL_L3D, WORDS(), &conf, NULL), p.user); /* a mistake in it is reported */
     remove_places(&p);
 }
 

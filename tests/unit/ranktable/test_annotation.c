@@ -1,4 +1,5 @@
-/* The usual form of an annotation is read by itself: with the same result as any other. */
+/* The usual form of an annotation has a parser of its own, with the same result as the general
+ * one. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -19,7 +20,7 @@ static struct hl_ranktable_pod *read_pod(const char *annotation)
     return out;
 }
 
-/* What it says, and the same with a member that is not usual. */
+/* The result, and the same with an unusual member added. */
 static void expect(const char *text, hl_status st)
 {
     char other[16384];

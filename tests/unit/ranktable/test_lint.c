@@ -1,4 +1,4 @@
-/* Sound tables have no fault; of each broken one every sentence is known. */
+/* Valid tables have no faults; for each broken one every message is known. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -58,7 +58,7 @@ static const char a5[] =
 
 static const struct {
     enum hl_ranktable_chip chip;
-    const char *table, *old, *now; /* the first `old` in it, and what stands there instead */
+    const char *table, *old, *now; /* the first `old` in it, and its replacement */
     const char *said;
 } broken[] = {
     /* of any format */
@@ -245,7 +245,7 @@ TEST(of_a_broken_table_each_fault_is_one_sentence)
     }
 }
 
-/* One server talks over its own links; so does one super pod. */
+/* One server communicates over its own links; so does one super pod. */
 TEST(addresses_are_wanted_only_between_servers)
 {
     static const char one[] =
@@ -289,7 +289,7 @@ TEST(after_a_hundred_sentences_faults_are_only_counted)
     hl_buf_fini(&text);
 }
 
-/* What stands in the file goes to a terminal. */
+/* Text from the file goes to a terminal. */
 TEST(a_report_has_no_control_characters)
 {
     struct hl_ranktable_report r;

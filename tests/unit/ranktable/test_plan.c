@@ -133,7 +133,7 @@ TEST(the_whole_job_is_one_super_pod)
     hl_cluster_fini(&c);
 }
 
-/* Faults of the table of such a job by our own lint. */
+/* The number of faults that lint finds in such a job's table. */
 static size_t faults_of(const char *job, int nodes, enum hl_ranktable_format format,
                         enum hl_ranktable_chip chip)
 {
@@ -158,7 +158,7 @@ static size_t faults_of(const char *job, int nodes, enum hl_ranktable_format for
     return faults;
 }
 
-/* Of devices only the address of their node is known. Between servers HCCL wants one of each. */
+/* For devices only the address of their node is known. Between servers HCCL wants one for each. */
 TEST(tables_of_containers_that_share_nodes_pass_our_lint)
 {
     static const char wide[] = "{\"jobName\":\"g\",\"command\":\"x\",\"parallelism\":"
@@ -170,7 +170,7 @@ TEST(tables_of_containers_that_share_nodes_pass_our_lint)
     assert_int_equal(faults_of(cpu_job, 2, HL_RANKTABLE_V2, HL_RANKTABLE_A2), 2);
 }
 
-/* Rank r stands r-th in the table, whichever nodes the gang got. */
+/* Rank r is the r-th in the table, whichever nodes the gang got. */
 TEST(a_gang_that_is_placed_elsewhere_keeps_its_ranks)
 {
     struct hl_cluster c = {0};

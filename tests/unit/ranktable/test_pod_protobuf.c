@@ -1,4 +1,4 @@
-/* A pod is the same in JSON and in Protocol Buffers. */
+/* A pod decodes equally from JSON and from Protocol Buffers. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -206,7 +206,7 @@ TEST(what_a_table_asks_of_them)
     }
 }
 
-/* However it is cut, nothing is read behind its end: the sanitizers look. */
+/* Wherever it is cut, nothing is read beyond its end: the sanitizers check. */
 TEST(cut_anywhere)
 {
     struct hl_buf bytes = HL_BUF(65536);

@@ -1,4 +1,4 @@
-/* What is decided from a job, its pods and its ConfigMap. */
+/* Decisions from a job, its pods and its ConfigMap. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -218,7 +218,7 @@ TEST(who_does_not_count)
     }
 }
 
-/* The lingering pods of the incarnation before never make a table with those of this one. */
+/* Lingering pods of the previous incarnation never form a table with those of this one. */
 TEST(incarnations_are_not_mixed)
 {
     struct world w = whole(1);
@@ -228,7 +228,7 @@ TEST(incarnations_are_not_mixed)
     expect(&w, HL_RANKTABLE_WAITING, "1 of 2");
     annotate(json_array_get(w.pods, 1), "volcano.sh/job-version", "1");
     expect(&w, HL_RANKTABLE_COMPLETED, "");
-    /* A pod of the next one is seen before the job says so. */
+    /* A pod of the next incarnation is seen before the job says so. */
     annotate(json_array_get(w.pods, 1), "volcano.sh/job-version", "2");
     expect(&w, HL_RANKTABLE_WAITING, "1 of 2");
     end(&w);
@@ -332,7 +332,7 @@ static void expect_servers(const char *text, const char *const want[3])
     json_decref(doc);
 }
 
-/* Its pods have no number: what the table says already stays. */
+/* Its pods have no number: the ranks in the table stay. */
 TEST(a_deployment_keeps_its_ranks)
 {
     struct hl_ranktable_verdict v;
@@ -362,7 +362,7 @@ TEST(a_deployment_keeps_its_ranks)
     end(&w);
 }
 
-/* One that is replaced leaves the others of its server where they are. */
+/* A replaced pod leaves the others of its server where they are. */
 TEST(a_deployments_pods_on_one_server_keep_their_ranks)
 {
     static const char said[] =
@@ -383,7 +383,8 @@ TEST(a_deployments_pods_on_one_server_keep_their_ranks)
     end(&w);
 }
 
-/* Pods of one that had its name do not count; clocks of API servers may differ by a little. */
+/* Pods of an earlier deployment with the same name do not count; clocks of API servers can differ a
+ * little. */
 TEST(a_deployments_pods_are_younger_than_it)
 {
 
@@ -411,7 +412,7 @@ TEST(a_deployments_pods_are_younger_than_it)
     end(&w);
 }
 
-/* Somebody wrote that the second has the rank of the first: the older one keeps it. */
+/* The table was edited and gives the second one the first one's rank: the older one keeps it. */
 TEST(a_rank_that_a_table_gives_twice)
 {
 

@@ -203,7 +203,7 @@ TEST(net_layers_in_2_0)
     hl_ranktable_fini(&t);
 }
 
-/* Any order of adding; wanted indices stay, others fill what is free. */
+/* In any order of adding; requested indices stay, others fill the gaps. */
 TEST(ranks_do_not_depend_on_the_order)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}};
@@ -229,7 +229,7 @@ TEST(ranks_do_not_depend_on_the_order)
     }
 }
 
-/* One is missing: the others have the ranks that they will have. */
+/* One is missing: the others already have their final ranks. */
 TEST(ranks_wait_for_who_is_missing)
 {
     struct hl_ranktable t = {0};

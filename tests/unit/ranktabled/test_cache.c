@@ -1,4 +1,4 @@
-/* Whom a change concerns, and whom it does not. */
+/* Which jobs a change concerns, and which it does not. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -51,7 +51,7 @@ static struct cached_job *job_of(struct cache *c, const char *key)
     return cache_job(c, CACHE_VCJOBS, key);
 }
 
-/* True: it was dirty; it is not any more. */
+/* True: it was dirty; the call clears that. */
 static bool was_dirty(struct cache *c, const char *key)
 {
     struct cached_job *j = job_of(c, key);
@@ -84,12 +84,12 @@ TEST(a_pod_concerns_its_job)
     put(&c, CACHE_PODS, make_pod("p", "a"));
     assert_true(was_dirty(&c, "vcjob ns/a"));
     assert_false(was_dirty(&c, "vcjob ns/b"));
-    /* What changed is nothing to a table. */
+    /* The change does not matter to a table. */
     json_t *pod = make_pod("p", "a");
     json_object_set_new(pod, "status", json_pack("{s:s}", "phase", "Running"));
     put(&c, CACHE_PODS, pod);
     assert_false(was_dirty(&c, "vcjob ns/a"));
-    /* It goes over to another job: both. */
+    /* It moves to another job: both are dirty. */
     put(&c, CACHE_PODS, make_pod("p", "b"));
     assert_true(was_dirty(&c, "vcjob ns/a"));
     assert_true(was_dirty(&c, "vcjob ns/b"));
@@ -113,7 +113,7 @@ static json_t *failed(json_t *pod)
     return pod;
 }
 
-/* It wants a device that it has not been given. */
+/* It wants a device and has none yet. */
 static json_t *waiting(json_t *pod)
 {
     json_object_set_new(pod, "spec",
@@ -184,7 +184,7 @@ TEST(pods_come_by_age)
     put(&c, CACHE_PODS, make_aged("a", "2026-01-01T00:00:03Z"));
     put(&c, CACHE_PODS, make_aged("b", "2026-01-01T00:00:01Z"));
     expect_pods(&c, "becda");
-    /* What changes stays where it is. */
+    /* A changed pod keeps its position. */
     json_t *gone = make_aged("c", "2026-01-01T00:00:02Z");
     json_object_set_new(json_object_get(gone, "metadata"), "deletionTimestamp", json_string("x"));
     put(&c, CACHE_PODS, gone);
@@ -255,7 +255,7 @@ static void read_now(struct cache *c, const char *version, const char *text, con
     json_decref(object);
 }
 
-/* True: nothing came in between. */
+/* True: nothing happened in between. */
 static bool wrote(struct cache *c, const char *before, const char *after, const char *text)
 {
     char *table = strdup(text);
@@ -310,7 +310,7 @@ TEST(what_others_write_is_to_be_read)
     assert_true(was_dirty(&c, "vcjob ns/a"));
     see(&c, "5");
     assert_false(map_of_a(&c)->unread);
-    /* Read before the last that was seen. */
+    /* Read before the last change that was seen. */
     see(&c, "6");
     see(&c, "7");
     read_now(&c, "6", "w", "6");
@@ -321,7 +321,8 @@ TEST(what_others_write_is_to_be_read)
     cache_fini(&c);
 }
 
-/* The answer to a write of one that was made again meanwhile, and lists, which bring all. */
+/* Answers to a write of an object that was recreated meanwhile, and lists, which bring
+ * everything. */
 TEST(answers_that_are_overtaken)
 {
     struct cache c = two_jobs();
@@ -345,7 +346,7 @@ TEST(answers_that_are_overtaken)
     cache_fini(&c);
 }
 
-/* Pods and ConfigMaps by the same loop: what a new list has not got is dropped at its end. */
+/* Pods and ConfigMaps in the same loop: objects missing from a new list are dropped at its end. */
 TEST(a_list_of_several_pages)
 {
     struct cache c = two_jobs();
@@ -396,7 +397,7 @@ TEST(the_older_of_two_has_the_map)
     assert_ptr_equal(cache_rival(&c, job_of(&c, "vcjob ns/b")), first);
     assert_null(cache_rival(&c, first));
     (void)was_dirty(&c, "vcjob ns/b");
-    /* Dropped while it is being written: it is nobody's rival, and stays until the answer. */
+    /* Dropped while it is being written: it competes with no other, and stays until the answer. */
     first->writing = true;
     drop(&c, CACHE_VCJOBS, make_job("a", ""));
     assert_true(was_dirty(&c, "vcjob ns/b"));

@@ -26,7 +26,7 @@ TEST(free_ones_and_ones_own)
     assert_false(may("other", "a", &seen, 1));
 }
 
-/* By the time since a change was seen, whatever clock wrote the renewal. */
+/* By the time since a change was seen, whichever clock wrote the renewal. */
 TEST(one_that_is_not_renewed)
 {
     struct lease_seen seen = {0};

@@ -1,4 +1,4 @@
-/* Calls that end well, badly, late or not at all. */
+/* Calls that succeed, fail, are late or never end. */
 #include "support/test.h"
 
 #include "unit/rpc/rig.h"
@@ -278,7 +278,7 @@ static void outsider_main(int in, int out)
     }
 }
 
-/* Before there are threads: a child of a process with threads may not do much. */
+/* Forked before there are threads: a child of a process with threads can do little. */
 static void outsider_fork(struct outsider *o)
 {
     int in[2], out[2];

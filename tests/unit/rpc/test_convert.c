@@ -1,4 +1,4 @@
-/* What arrives and what comes back: everything goes through a real server. */
+/* What arrives and what returns: everything passes through a real server. */
 #include "support/test.h"
 
 #include "unit/rpc/rig.h"

@@ -1,4 +1,4 @@
-/* Bytes that are no Cap'n Proto, or nearly: the server drops such a connection and serves the
+/* Bytes that are not, or almost, Cap'n Proto: the server drops such a connection and serves the
  * others. */
 #include "support/test.h"
 
@@ -23,7 +23,7 @@ static struct sockaddr_in name_of(const char *address)
     return name;
 }
 
-/* Send the bytes, end the sending side, and wait until the server is done with us. */
+/* Sends the bytes, ends the sending side, and waits until the server is done. */
 static void send_bytes(const char *address, const unsigned char *bytes, size_t len, int half_close)
 {
     struct sockaddr_in name = name_of(address);
@@ -69,7 +69,7 @@ TEST(noise_is_survived)
         unsigned char noise[512];
         for (size_t k = 0; k < sizeof(noise); k++)
             noise[k] = (unsigned char)next_random(&x);
-        memset(noise, 0, (size_t)(i % 9)); /* now and then a believable first word */
+        memset(noise, 0, (size_t)(i % 9)); /* now and then a plausible first word */
         send_bytes(r.address, noise, sizeof(noise), i % 2);
         assert_alive(&r);
     }
@@ -89,7 +89,7 @@ static int listen_here(char *address, size_t size)
     return fd;
 }
 
-/* Length of the first two messages of a stream, 0 when there are fewer: both a call and its answer
+/* Length of the first two messages of a stream, 0 if there are fewer: both a call and its answer
  * begin with the exchange of the bootstrap capability. */
 static size_t two_messages(const unsigned char *bytes, size_t len)
 {
@@ -125,7 +125,7 @@ static size_t receive_two(int fd, unsigned char *out)
     return two_messages(out, got);
 }
 
-/* What a good client says when it opens and calls. */
+/* What a good client sends when it connects and calls. */
 static size_t capture(struct rig *r, const char *method, const char *params, unsigned char *out)
 {
     char address[64];
@@ -205,7 +205,7 @@ static void *lie(void *arg)
     for (int i = 0; i < liar->rounds; i++) {
         int conn = accept(liar->fd, NULL, NULL);
         size_t cut = i == 0 ? liar->len : damage(liar->good, liar->len, i, &x, bad);
-        receive_two(conn, sink); /* an answer before its question is another kind of wrong */
+        receive_two(conn, sink); /* an answer before its question would be another fault */
         if (send(conn, i == 0 ? liar->good : bad, cut, MSG_NOSIGNAL) >= 0)
             shutdown(conn, SHUT_WR);
         struct pollfd p = {.fd = conn, .events = POLLIN};
@@ -309,7 +309,7 @@ static int connect_to(const struct rig *r)
     return fd;
 }
 
-/* True when the other side closes within the rig's patience. */
+/* True if the other side closes within the rig's patience. */
 static int is_closed_soon(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};

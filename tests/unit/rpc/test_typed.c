@@ -1,4 +1,4 @@
-/* Handlers and callers that take structs: everything goes through a real server. */
+/* Handlers and callers that take structs: everything passes through a real server. */
 #include "support/test.h"
 
 #include "unit/rpc/rig.h"

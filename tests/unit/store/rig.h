@@ -1,4 +1,4 @@
-/* unit/store/rig.h - a store in a directory of its own, and short words to use it.
+/* unit/store/rig.h - a store in a directory of its own, and short helpers to use it.
  *
  * Owns:    the store and the directory, which the teardown removes.
  * Threads: the test's.

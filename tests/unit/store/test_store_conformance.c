@@ -1,4 +1,4 @@
-/* What every back end of the store must do, run over each of them. */
+/* What every back end of the store must do, run with each of them. */
 #include "unit/store/rig.h"
 
 static void what_was_put_is_got(void **state)
@@ -208,7 +208,7 @@ static void a_batch_may_have_100000_operations(void **state)
     free(ops);
 }
 
-/* The store against the simplest thing that can be right: an array indexed by the key's number. */
+/* The store compared with the simplest correct model: an array indexed by the key's number. */
 #define MODEL_KEYS 40
 
 struct model {

@@ -1,4 +1,4 @@
-/* What only a database in a file can suffer: killed writers, locks, foreign and damaged files. */
+/* What only a database in a file can meet: killed writers, locks, foreign and damaged files. */
 #include "unit/store/rig.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ static void what_was_committed_is_there_after_reopening(void **state)
 
 enum { BATCH = 30 };
 
-/* Commits batches that set all keys to one number, and says each number after its commit. */
+/* Commits batches that set all keys to one number, and reports each number after its commit. */
 static void writer_main(const char *url, int out)
 {
     struct hl_store *store = NULL;
@@ -276,7 +276,7 @@ static hl_status append_damaged(void *arg, const char *key)
     return HL_OK;
 }
 
-/* As rot of the disk that SQLite's page structure does not show. */
+/* Like bit rot of the disk that SQLite's page structure does not show. */
 static void a_flipped_bit_costs_its_record_and_no_other(void **state)
 {
     struct rig *r = *state;

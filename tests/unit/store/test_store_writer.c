@@ -124,11 +124,11 @@ TEST_IN(setup, teardown, what_waits_for_the_disk_is_one_commit_and_told_in_order
 {
     struct world *w = *state;
     put(w, "a");
-    wait_for(&w->fake.entered); /* "a" is under way: the others wait */
+    wait_for(&w->fake.entered); /* "a" is in flight: the others wait */
     put(w, "b");
     put(w, "c");
     put(w, "d");
-    assert_string_equal(w->told, ""); /* nobody waited for the disk here */
+    assert_string_equal(w->told, ""); /* no caller waited for the disk here */
     let(w, 2);
     assert_int_equal(hl_loop_run(w->loop), HL_OK);
     assert_string_equal(w->told, "a:ok; b:ok; c:ok; d:ok; ");

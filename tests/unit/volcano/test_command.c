@@ -13,7 +13,7 @@
 
 #define WORDS_MAX 16
 #define OUTPUT    32768
-#define LONG_MS   60000 /* nobody is killed for being slow */
+#define LONG_MS   60000 /* slow processes are not killed */
 
 static const struct hl_volcano_opts gpus = {.ns = "train",
                                             .queue = "q",
@@ -59,7 +59,7 @@ static void gang_free(struct gang *g)
     hl_job_fini(&g->job);
 }
 
-/* Of the task that the pod belongs to. Borrowed. */
+/* The pod of the task to which it belongs. Borrowed. */
 static const json_t *pod_of(const struct gang *g, const char *pod)
 {
     size_t i;
@@ -91,7 +91,7 @@ struct run {
     int status;
 };
 
-/* $$ is a $ to Kubernetes. */
+/* To Kubernetes $$ is a $. */
 static char *undouble(const char *text)
 {
     char *out = malloc(strlen(text) + 1), *at = out;
@@ -276,7 +276,7 @@ TEST(the_first_rank_that_fails_ends_the_others_and_is_named)
     gang_free(&g);
 }
 
-/* The container's first process is out of SIGKILL's reach only in a container. */
+/* Only in a container is its first process out of SIGKILL's reach. */
 TEST(ranks_that_do_not_end_are_killed_after_the_grace)
 {
     struct gang g;
@@ -290,7 +290,7 @@ TEST(ranks_that_do_not_end_are_killed_after_the_grace)
     gang_free(&g);
 }
 
-/* What the kernel counts after the three of before (run_start); in v2's file, and in v1's. */
+/* The kernel's count, after the earlier three (run_start); in v2's file, and in v1's. */
 TEST(the_rank_is_named_whose_process_was_killed_for_memory)
 {
     static const char *const kills[] = {

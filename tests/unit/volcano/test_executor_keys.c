@@ -1,5 +1,5 @@
-/* Every key of a job file in every executor: it has an effect on what the ranks are started with,
- * or it is refused by name. What the effect is on a running rank is the executors' suite's. */
+/* Every key of a job file in every executor: it changes how ranks are started, or it is refused by
+ * name. The executors' suite tests the effect on a running rank. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -118,7 +118,8 @@ static const struct hl_plan_spec_opts how = {.job_id = "j-1",
                                              .model_version = -1,
                                              .master_port = 29500};
 
-/* What an Agent is told of the gang's first container, and whether the gang is placed at all. */
+/* What an Agent receives about the gang's first container, and whether the gang is placed at
+ * all. */
 static json_t *start_by_agents(const struct hl_job *job)
 {
     struct hl_cluster cluster = {0};

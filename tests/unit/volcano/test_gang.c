@@ -283,7 +283,7 @@ static void put_shell(char *out, size_t cap, const char *text)
     out[n] = '\0';
 }
 
-/* What the shell in a pod makes of the rank's command: its words after the variables. */
+/* How the shell in a pod expands the rank's command: its words after the variables. */
 static void expect_rank(json_t *container, const struct hl_plan_container *c, int local)
 {
     const struct hl_plan_rank *r = &c->ranks[local];
@@ -309,7 +309,7 @@ static void expect_rank(json_t *container, const struct hl_plan_container *c, in
     assert_string_equal(got, want);
 }
 
-/* Every pod has its task and replica; a few of them are asked who they are. */
+/* Every pod has its task and replica; a few of them are checked for their ranks. */
 static void expect_ranks(struct large *l)
 {
     int i = 0, every = l->plan->container_count / 6 + 1;
@@ -372,7 +372,7 @@ TEST(pods_of_a_large_gang_share_tasks_and_count_their_ranks)
     }
 }
 
-/* No shell where none is needed; where one counts, nothing else says who a rank is. */
+/* No shell where none is needed; if a shell counts the rank, nothing else gives it. */
 TEST(a_small_gang_has_its_ranks_written_out)
 {
     static const char *const counted[] = {"RANK",
@@ -511,7 +511,7 @@ static void hide_scripts(json_t *doc)
         json_array_set_new(at(task, "template.spec.containers.0.command"), 2, json_string("..."));
 }
 
-/* The whole document, so that nothing changes unseen. */
+/* The whole document, so that no change goes unnoticed. */
 TEST(a_gang_with_a_pod_template_is_as_in_the_golden_file)
 {
     static const struct hl_podspec_rules rules = {.device = "nvidia.com/gpu",
@@ -553,7 +553,7 @@ TEST(pods_of_a_large_gang_have_what_the_job_adds_too)
         json_t *template = at(task, "template");
         is_text(template, "spec.runtimeClassName", "nvidia");
         is_text(template, "spec.containers.0.imagePullPolicy", "Always");
-        /* its replicas are of many groups: near to the gang, and no label of one group */
+        /* its replicas have many groups: near to the gang, without the label of one group */
         json_t *near = at(template, "spec.affinity.podAffinity");
         near = at(near, "preferredDuringSchedulingIgnoredDuringExecution");
         assert_int_equal(json_array_size(near), 1);

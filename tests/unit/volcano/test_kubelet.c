@@ -1,4 +1,4 @@
-/* What a NodeResourceTopology says of a kubelet. */
+/* What a NodeResourceTopology tells about a kubelet. */
 #include "support/test.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 static const struct {
     const char *object;
-    const char *one, *several; /* why a pod of so many containers may be spread; "" = it is not */
+    const char *one, *several; /* why a pod with so many containers may be spread; "" = it is not */
 } cases[] = {
     {"{\"attributes\":[{\"name\":\"topologyManagerScope\",\"value\":\"pod\"},{\"name\":"
      "\"topologyManagerPolicy\",\"value\":\"single-numa-node\"}]}",
@@ -19,7 +19,7 @@ static const struct {
     {"{\"attributes\":[{\"name\":\"topologyManagerScope\",\"value\":\"pod\"},{\"name\":"
      "\"topologyManagerPolicy\",\"value\":\"none\"}]}",
      "topologyManagerPolicy: none", "topologyManagerPolicy: none"},
-    /* As it was before 0.13; attributes count for more. */
+    /* As before 0.13; attributes take precedence. */
     {"{\"topologyPolicies\":[\"SingleNUMANodePodLevel\"]}", "", ""},
     {"{\"topologyPolicies\":[\"BestEffortContainerLevel\"]}", "",
      "topologyManagerScope: container"},

@@ -1,4 +1,4 @@
-/* A gang by a PodGroup of Kubernetes, from the document of its Volcano Job. */
+/* A gang as a PodGroup of Kubernetes, made from the document of its Volcano Job. */
 #include "support/test.h"
 
 #include <string.h>
@@ -115,7 +115,7 @@ TEST(a_name_of_the_option_is_an_engine_and_back)
                          hl_gang_versions[i]);
 }
 
-/* A group may be served without our kind: scheduling.k8s.io has had PriorityClasses for long. */
+/* A group can be served without our kind: scheduling.k8s.io has had PriorityClasses for long. */
 TEST(an_engine_is_served_by_its_kind_not_by_its_group)
 {
     static const struct {

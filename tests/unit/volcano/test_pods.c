@@ -1,4 +1,4 @@
-/* What pods and Jobs say, in the words of core/v1. */
+/* What pods and Jobs report, in the terms of core/v1. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ static const struct told cases[] = {
      "{\"name\":\"local-1\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}",
      HL_API_CONTAINER_STATE_RUNNING, 0, 0, ""},
     {"{" TWO "\"status\":{\"phase\":\"Succeeded\"}}", HL_API_CONTAINER_STATE_SUCCEEDED, 0, 0, ""},
-    /* A rank has failed while the other still runs: nobody waits for the pod's end. */
+    /* A rank has failed while the other still runs: the failure counts before the pod's end. */
     {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"local-4\","
      "\"state\":{\"running\":{}}},"
      "{\"name\":\"local-5\",\"state\":{\"terminated\":{\"exitCode\":7,\"message\":\"boom\\nand "
@@ -69,7 +69,7 @@ static const struct told cases[] = {
      "\"state\":{\"terminated\":{\"exitCode\":137,\"reason\":\"OOMKilled\"}}}]}}",
      HL_API_CONTAINER_STATE_FAILED, 137, 9,
      "the container of ranks 8 to 11 was killed, its memory was full (OOMKilled)"},
-    /* It saw that the kernel had killed a process for memory, whatever the kubelet says of it. */
+    /* It noticed that the kernel had killed a process for memory, whatever the kubelet reports. */
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
      "\"state\":{\"terminated\":{\"exitCode\":137,\"reason\":\"Error\",\"message\":\"rank 11 "
      "exited "
@@ -90,7 +90,7 @@ static const struct told cases[] = {
      "\"state\":{\"terminated\":{\"exitCode\":126,\"message\":\"rank x exited with code 7\"}}}]}}",
      HL_API_CONTAINER_STATE_FAILED, 126, 0,
      "the container of ranks 8 to 11 exited with code 126: rank x exited with code 7"},
-    /* What the system takes away is nobody's failure, whatever the ranks ended with. */
+    /* An eviction by the system is not a failure, whatever the ranks ended with. */
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"reason\":\"Evicted\",\"message\":\"low on "
      "memory\",\"containerStatuses\":["
      "{\"name\":\"local-0\",\"state\":{\"terminated\":{\"exitCode\":143}}}]}}",
@@ -104,7 +104,7 @@ static const struct told cases[] = {
      HL_API_CONTAINER_STATE_LOST, 0, 0, "the pod is being deleted"},
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"reason\":\"OutOfcpu\",\"message\":\"full\"}}",
      HL_API_CONTAINER_STATE_LOST, 0, 0, "the pod failed: OutOfcpu full"},
-    /* Nonsense is a pod that has not begun. */
+    /* An invalid object counts as a pod that has not begun. */
     {"{\"metadata\":7,\"spec\":[],\"status\":\"x\"}", HL_API_CONTAINER_STATE_WANTED, 0, 0, ""},
     {"{\"status\":{\"phase\":3,\"containerStatuses\":{\"a\":1},\"conditions\":[null,5]}}",
      HL_API_CONTAINER_STATE_WANTED, 0, 0, ""},

@@ -1,4 +1,4 @@
-/* The reader of access traces: what it takes, and what it refuses with line and column. */
+/* The reader of access traces: what it accepts, and what it refuses with line and column. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The bound of waiting: worked out by hand, against all there is on small traces, and below every
- * policy on random ones. */
+/* The lower bound of waiting: worked out by hand, compared with exhaustive search on small traces,
+ * and below every policy on random ones. */
 #include <stdio.h>
 #include <string.h>
 
@@ -71,26 +71,26 @@ TEST(with_room_for_one_of_two_the_bound_is_what_can_be_reached)
 
 TEST(a_load_waits_for_the_longest_of_its_links_once)
 {
-    /* three shards that nobody has read, at once: one after the other out of the archive */
+    /* three unread shards at once: one after the other from the archive */
     struct hl_access_trace t = {0};
     struct hl_whatif_world w = small_world(100, 100, 100);
     w.rates[HL_MOVE_BACKBONE] = 2;
     for (int i = 0; i < 3; i++)
         add_read(&t, 0, 0, i, 10);
-    add_read(&t, 0, 1, 3, 10); /* and another node behind them */
+    add_read(&t, 0, 1, 3, 10); /* and another node after them */
     double bound = wait_under(&t, &w, HL_WHATIF_OPTIMAL);
     assert_true(bound <= 30 + 40 + 1e-6);
     assert_true(bound > (30 + 40) * 0.999);
     hl_access_trace_fini(&t);
 }
 
-/* ---- all there is ---------------------------------------------------------------------------- */
+/* ---- exhaustive search ----------------------------------------------------------------------- */
 
 #define SHARDS 4
 #define READS  10
 
-/* The least waiting time from read `i` on, where those of the mask are in L2: whatever of them and
- * of what was read is kept. One node, loads of one read, no pool. */
+/* The minimum waiting time from read `i` on, if the shards of the mask are in L2; of those and of
+ * what was read any subset can be kept. One node, loads of one read, no pool. */
 static double least_wait(const struct hl_access_trace *t, uint64_t room, uint32_t i, unsigned mask,
                          double known[READS][1 << SHARDS])
 {

@@ -1,4 +1,4 @@
-/* A trace out of what is told of accesses, late and in any order. */
+/* A trace made from reports of accesses that come late and in any order. */
 #include <stdio.h>
 #include <string.h>
 
@@ -83,7 +83,7 @@ TEST(accesses_that_are_told_together_are_spread_over_their_time)
 TEST(a_write_comes_first_and_once)
 {
     struct hl_recorder r = recorder();
-    tell(&r, "b", "s", 1100, 0, 1); /* by a clock that differs */
+    tell(&r, "b", "s", 1100, 0, 1); /* by a clock that is off */
     tell_write(&r, "a", "s", 1200);
     tell_write(&r, "a", "s", 1300); /* its commit was repeated */
     tell(&r, "b", "s", 1400, 0, 1);

@@ -1,5 +1,5 @@
-/* A trace carried out: what each read finds, what it waits for, and what the policy of the daemons
- * does meanwhile; and the traces that are made up. */
+/* A trace carried out: what each read finds, how long it waits, and what the daemons' policy does
+ * meanwhile; and generated traces. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ TEST(each_tier_has_its_hits_and_its_seconds)
     expect_near(r.wait_mean_s, 16.8 / 5);
     expect_near(r.access_s, 16.8 / 5);
     expect_near(r.wait_p99_s, 8);
-    expect_near(r.again_p99_s, 4); /* the first one reads what nobody has had */
+    expect_near(r.again_p99_s, 4); /* the first one reads a shard that no node has had */
     assert_int_equal(r.read_bytes[HL_MOVE_BACKBONE], 24 * MB);
     assert_int_equal(r.read_bytes[HL_MOVE_ARCHIVE], 8 * MB);
     assert_int_equal(r.read_bytes[HL_MOVE_INSIDE], 8 * MB);
@@ -212,7 +212,7 @@ TEST(a_share_of_l1_keeps_what_devices_map)
     assert_int_equal(r.hits[HL_FOUND_L2], 1);
     expect_near(r.wait_s, 8 + 0 + 8 + 0.8);
     assert_int_equal(r.moves, 0);
-    assert_int_equal(r.moved_bytes[HL_MOVE_INSIDE], 8 * MB); /* v is on its way at the end */
+    assert_int_equal(r.moved_bytes[HL_MOVE_INSIDE], 8 * MB); /* v is in flight at the end */
     assert_int_equal(r.moved_bytes[HL_MOVE_BACKBONE], 0);
     hl_access_trace_fini(&t);
 }
@@ -252,7 +252,7 @@ TEST(no_cache_by_the_book_waits_for_less_on_traces_that_are_made_up)
     }
 }
 
-/* MB of a result's planned reads: all, in memory when they were read, fetched ahead, in vain. */
+/* MB of a result's planned reads: all, in memory when read, fetched ahead, fetched in vain. */
 static void expect_planned(const struct hl_whatif_result *r, uint64_t all, uint64_t local,
                            uint64_t ahead, uint64_t vain)
 {
@@ -316,12 +316,12 @@ TEST(what_was_fetched_for_a_plan_that_has_changed_is_in_vain)
     add_plan(&t, 20, "a", "w", 8, false); /* 4 s over the backbone */
     add_plan(&t, 30, "a", "w", 8, true);
     add_plan(&t, 30, "b", "w", 8, false);
-    add_plan(&t, 32, "b", "w", 8, true); /* it is on its way, and arrives */
+    add_plan(&t, 32, "b", "w", 8, true); /* in flight, and arrives */
     add_plan(&t, 50, "b", "w", 8, false);
     add_plan(&t, 50, "c", "w", 8, false); /* is there: it has read it */
-    add_read(&t, 51, "b", "w", 8);        /* on its way: the reader fetches it itself */
+    add_read(&t, 51, "b", "w", 8);        /* in flight: the reader fetches it itself */
     add_read(&t, 70, "c", "w", 8);
-    add_plan(&t, 80, "a", "w", 8, false); /* nobody reads it */
+    add_plan(&t, 80, "a", "w", 8, false); /* never read */
     add_read(&t, 99, "c", "w", 8);
     assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
     expect_planned(&r, 16, 8, 32, 32);
@@ -377,7 +377,8 @@ TEST(what_is_in_the_archive_is_loaded_into_a_pool_that_has_room)
     hl_access_trace_fini(&t);
 }
 
-/* Issue 19's bar: 0.7 times what HeatScore alone waits for, which places each shard by itself. */
+/* The requirement of issue 19: 0.7 times the wait of HeatScore alone, which places each shard
+ * separately. */
 TEST(on_the_inference_trace_a_warmed_pool_keeps_the_slowest_loads_short)
 {
     struct hl_whatif_world w = {.l1_bytes = UINT64_C(16) << 30,
@@ -450,7 +451,7 @@ TEST(a_trace_of_years_is_carried_out_at_once)
     w.moves = true;
     assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
     assert_int_equal(r.reads, 4);
-    /* idle for an hour in L3 it went to L4, and out of the pool */
+    /* idle for an hour in L3, it went to L4 and out of the pool */
     assert_int_equal(r.hits[HL_FOUND_L4], 2);
     hl_access_trace_fini(&t);
 }

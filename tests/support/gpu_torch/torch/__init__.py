@@ -1,6 +1,6 @@
-"""Debian's torch as one that sees a GPU: first on PYTHONPATH, it stands for torch 2 with CUDA, whose device is the
-memory of this process, as that of tests/support/cuda_stub.c is with CUDA_STUB_NEAR=1. Streams, events and graphs run
-at once. For scripts that are to run on a GPU and must be run where there is none."""
+"""Debian's torch made to look as if it saw a GPU: first on PYTHONPATH, it stands for torch 2 with CUDA. The device's
+memory is that of this process, as with tests/support/cuda_stub.c and CUDA_STUB_NEAR=1. Streams, events and graphs
+run at once. For testing scripts for GPUs where there is none."""
 import ctypes
 import os
 import sys
@@ -23,7 +23,7 @@ def on_cpu(function):
 
 for name in ("randn", "rand", "empty", "zeros", "ones", "full", "randint", "tensor", "arange"):
     setattr(real, name, on_cpu(getattr(real, name)))
-for name in ("addmm", "mm"):  # half precision is not for this CPU
+for name in ("addmm", "mm"):  # this CPU has no half precision
     def wide(*args, function=getattr(real, name)):
         return function(*(a.float() for a in args)).to(args[0].dtype)
     setattr(real, name, wide)
@@ -57,7 +57,7 @@ class Capture:
 
 
 class Stream:
-    """The stub's own: a run of a rank may not wait for another one's."""
+    """The stub's own stream: one rank's run must not wait for another's."""
 
     def __init__(self):
         driver = ctypes.CDLL(os.environ["GPU_TORCH_DRIVER"])

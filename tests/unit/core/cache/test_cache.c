@@ -1,5 +1,5 @@
-/* Caches by the book: each rule on a sequence worked out by hand, and against a model of arrays
- * that follows the papers line by line. */
+/* Caches: each rule on a sequence worked out by hand, and compared with a model of arrays that
+ * follows the papers line by line. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ TEST(lfu_evicts_what_was_read_least_and_of_equals_the_oldest)
 TEST(sieve_spares_what_was_read_since_the_hand_came_by)
 {
     struct hl_cache c = make_cache(HL_CACHE_SIEVE, 3);
-    read_all(&c, "ABCAD"); /* A is spared, B leaves, the hand is at C */
+    read_all(&c, "ABCAD"); /* A is spared, B leaves, the hand stops at C */
     expect(&c, "ACD", "B");
     read_all(&c, "E"); /* C leaves although A is older */
     expect(&c, "ADE", "C");
@@ -76,9 +76,9 @@ TEST(s3fifo_keeps_in_main_what_was_read_twice_or_is_a_ghost)
     read_all(&c, "AAB");
     read_all(&c, "K"); /* A goes to the main queue, B leaves */
     expect(&c, "ACDEFGHIJK", "B");
-    read_all(&c, "B"); /* a ghost: to the main queue; C leaves */
+    read_all(&c, "B"); /* a ghost: goes to the main queue; C leaves */
     expect(&c, "ABDEFGHIJK", "C");
-    read_all(&c, "LMNOPQRS"); /* pass through; the two of the main queue stay */
+    read_all(&c, "LMNOPQRS"); /* these pass through; the two in the main queue stay */
     expect(&c, "ABLMNOPQRS", "DEFGHIJK");
     hl_cache_fini(&c);
 }
@@ -88,7 +88,7 @@ TEST(wtinylfu_admits_what_is_read_more_often_than_the_oldest)
     struct hl_cache c = make_cache(HL_CACHE_WTINYLFU, 100);
     for (uint32_t i = 0; i < 100; i++)
         read_shard(&c, i, 1);
-    read_shard(&c, 100, 1); /* 99 leaves the window and is read no more often than 0 */
+    read_shard(&c, 100, 1); /* 99 leaves the window and has been read no more often than 0 */
     assert_true(hl_cache_has(&c, 0) && !hl_cache_has(&c, 99) && hl_cache_has(&c, 100));
     read_shard(&c, 100, 1);
     read_shard(&c, 100, 1);
@@ -142,7 +142,7 @@ TEST(evicting_takes_what_a_new_object_would_push_out)
         read_all(&b, "ABCDEFGHIJAABCD");
         if (kind == HL_CACHE_STATIC) {
             assert_false(hl_cache_evict(&a));
-        } else if (kind != HL_CACHE_WTINYLFU) { /* there, the new one is a candidate itself */
+        } else if (kind != HL_CACHE_WTINYLFU) { /* there the new one is itself a candidate */
             assert_true(hl_cache_evict(&a));
             assert_int_equal(a.used, 9);
             read_all(&b, "Z");
@@ -176,7 +176,7 @@ struct model {
     enum hl_cache_kind kind;
     uint64_t capacity, now;
     struct model_queue q[3];
-    uint32_t hand; /* shard + 1; 0: at the oldest */
+    uint32_t hand; /* shard + 1; 0: at the oldest one */
     double inflation;
     struct hl_cache_sketch sketch;
 };
@@ -216,7 +216,7 @@ static uint64_t model_used(const struct model *m)
            (m->kind == HL_CACHE_WTINYLFU ? bytes_in(&m->q[2]) : 0);
 }
 
-/* lru, lfu, gdsf: the least score leaves, of equals the one that was used longest ago. */
+/* lru, lfu, gdsf: the lowest score leaves; among equals the least recently used. */
 static void evict_least(struct model *m)
 {
     int least = 0;
@@ -287,7 +287,7 @@ static void hit_wtinylfu(struct model *m, int queue, int at)
         push_item(&m->q[1], take_at(&m->q[2], 0));
 }
 
-/* The oldest of the main queues, of the window when they are empty. */
+/* The oldest of the main queues, or of the window if they are empty. */
 static void evict_victim(struct model *m)
 {
     static const int order[] = {1, 2, 0};
@@ -299,7 +299,7 @@ static void evict_victim(struct model *m)
 }
 
 /* Caffeine's evictFromMain: candidates are the last ones of probation, then those of the window,
- * from the oldest on; the victim is the oldest of probation. */
+ * oldest first; the victim is the oldest of probation. */
 static void evict_wtinylfu(struct model *m, int candidates)
 {
     struct model_queue *window = &m->q[0], *probation = &m->q[1];
@@ -376,7 +376,7 @@ static bool model_read(struct model *m, uint32_t shard, uint64_t size)
     if (m->kind != HL_CACHE_WTINYLFU)
         return false;
     uint64_t window = m->capacity - m->capacity * 99 / 100;
-    if (size > window) { /* first to leave the window */
+    if (size > window) { /* leaves the window first */
         struct model_item last = take_at(&m->q[0], m->q[0].count - 1);
         memmove(&m->q[0].items[1], &m->q[0].items[0], (size_t)m->q[0].count++ * sizeof(last));
         m->q[0].items[0] = last;
@@ -399,7 +399,7 @@ static void compare_with_model(enum hl_cache_kind kind, uint64_t capacity, unsig
     for (int i = 0; i < 3000; i++) {
         state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         uint32_t a = (uint32_t)(state >> 33) % 60, b = (uint32_t)(state >> 45) % 60;
-        uint32_t shard = a < b ? a : b; /* low ones more often */
+        uint32_t shard = a < b ? a : b; /* low numbers more often */
         uint64_t size = 1 + shard * 7 % 20;
         bool expected = model_read(&m, shard, size);
         if (read_shard(&c, shard, size) != expected || c.used != model_used(&m))

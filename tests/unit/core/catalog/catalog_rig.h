@@ -1,4 +1,4 @@
-/* A catalogue on a store that the test can look into and make fail. */
+/* A catalogue on a store that the test can inspect and make fail. */
 #ifndef TESTS_UNIT_CORE_CATALOG_RIG_H
 #define TESTS_UNIT_CORE_CATALOG_RIG_H
 
@@ -14,7 +14,7 @@
 #include "core/catalog/catalog.h"
 #include "unit/core/catalog/shard_list.h"
 
-/* A store that keeps what was committed, and can be told to fail. */
+/* A store that keeps what was committed, and can be made to fail. */
 struct fake_store {
     json_t *records;
     int fail;
@@ -42,7 +42,7 @@ static inline json_t *shard(unsigned id, int pp, int tp, const char *part, int s
                      "sizeBytes", size, "crc32", 7, "tensors", 2);
 }
 
-/* With the lines of a layout. */
+/* A shard with the lines of a layout. */
 static inline json_t *laid_out(unsigned id, int pp, int tp, const char *part, const char *layout)
 {
     json_t *s = shard(id, pp, tp, part, 100);
@@ -78,7 +78,7 @@ static inline int load_all(struct hl_catalog *c, json_t *records, const char *pr
 {
     const char *key;
     json_t *value;
-    /* the store gives keys in order */
+    /* the store returns keys in order */
     char *text = json_dumps(records, JSON_SORT_KEYS);
     json_t *sorted = json_loads(text, 0, NULL);
     free(text);
@@ -109,7 +109,7 @@ static inline void saving_fini(struct saving *t)
     json_decref(t->s.records);
 }
 
-/* Save of a rank of two at step 10; its version, NULL with hl_error_text(). */
+/* One of two ranks saves at step 10; returns its version, or NULL with hl_error_text(). */
 static inline struct hl_version_rec *begin_again(struct saving *t, uint32_t generation, int rank,
                                                  uint64_t token)
 {

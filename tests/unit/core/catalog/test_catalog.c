@@ -34,7 +34,7 @@ TEST(a_version_is_served_only_when_every_rank_has_committed)
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &v), HL_OK);
     assert_int_equal(v->number, 2);
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &again), HL_OK);
-    assert_ptr_equal(v, again); /* every rank begins the same version */
+    assert_ptr_equal(v, again); /* every rank gets the same version */
 
     json_t *one = json_pack("[o]", shard(11, 0, 0, "embedding", 100));
     json_t *two = json_pack("[o]", shard(12, 0, 1, "embedding", 100));
@@ -149,7 +149,7 @@ TEST(a_step_of_the_wall_clock_moves_what_is_open)
     assert_int_equal(v->touched_ms, 5);
     hl_catalog_shift(&t.c, 3600000);
     assert_int_equal(v->touched_ms, 3600005);
-    assert_int_equal(t.base->touched_ms, 0); /* never touched: nothing to move */
+    assert_int_equal(t.base->touched_ms, 0); /* never touched: no time to shift */
     saving_fini(&t);
 }
 
@@ -315,10 +315,10 @@ TEST(a_failed_save_tells_each_other_rank_once_and_leaves_nothing)
     assert_string_equal(d.models->versions->error, "rank 0: NoSpace: pool is full");
     hl_catalog_fini(&d);
 
-    assert_ptr_not_equal(again = begin(&t, 0, 3), v); /* who gave it up saves again */
+    assert_ptr_not_equal(again = begin(&t, 0, 3), v); /* the rank that abandoned it saves again */
     assert_null(begin(&t, 1, 2));
     assert_non_null(strstr(hl_error_text(), "rank 0: NoSpace: pool is full"));
-    assert_int_equal(hl_catalog_version(t.base->model, 2, &v), HL_ENOENT); /* all have heard */
+    assert_int_equal(hl_catalog_version(t.base->model, 2, &v), HL_ENOENT); /* all have been told */
     assert_ptr_equal(begin(&t, 1, 4), again);
     saving_fini(&t);
 }
@@ -493,7 +493,7 @@ TEST(who_means_another_layout_may_save_it_with_all_ranks_agreed)
     json_t *odd = json_pack("[o]", laid_out(11, 0, 0, "head", "lm_head\tF32\t3\n"));
     assert_int_equal(commit(&t, v, 0, odd), HL_OK);
     assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
-    /* The model's layout is that of its oldest version still. */
+    /* The model's layout is still that of its oldest version. */
     v = begin_checked(&t, 1, HL_API_LAYOUT_CHECK_EXACT);
     assert_int_equal(commit(&t, v, 0, position(20, 0)), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "tiny@1"));
@@ -563,7 +563,7 @@ TEST(a_version_with_an_unknown_state_or_check_is_corrupt)
         json_object_set_new(value, "check", json_string("strict"));
         assert_int_equal(hl_catalog_load(&loaded, key, value), HL_ECORRUPT);
         assert_non_null(strstr(hl_error_text(), "layout check 'strict'"));
-        json_object_del(value, "check"); /* as of before there were any */
+        json_object_del(value, "check"); /* as before checks were introduced */
         assert_int_equal(hl_catalog_load(&loaded, key, value), HL_OK);
         assert_int_equal(loaded.models->versions->check, HL_API_LAYOUT_CHECK_UNCHECKED);
     }

@@ -1,4 +1,4 @@
-/* Models that a save makes: there with their first version, gone with their last. */
+/* Models created by a save: they appear with their first version and disappear with their last. */
 #include "support/test.h"
 
 #include "unit/core/catalog/catalog_rig.h"
@@ -107,7 +107,7 @@ TEST(a_model_without_a_config_has_one_split)
     json_decref(s.records);
 }
 
-/* Also where nothing is compared: it would be read as a model without tensors. */
+/* Also if nothing is compared: it would be read as a model without tensors. */
 TEST(a_version_of_nothing_at_all_never_becomes_visible)
 {
     struct hl_catalog c = {0};

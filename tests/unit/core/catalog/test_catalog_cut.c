@@ -1,5 +1,4 @@
-/* Derived layouts of a version as members of the catalogue: kept as one record, dropped as a whole.
- */
+/* Derived layouts of a version in the catalogue: stored as one record, dropped as a whole. */
 #include "support/test.h"
 
 #include "core/catalog/catalog_cut.h"
@@ -102,7 +101,7 @@ TEST(shares_of_whole_tensors_are_state_that_can_be_cut)
         {RANGE("0", "3"), RANGE("4", "4"), true},
         {RANGE("0", "4"), RANGE("3", "5"), true},
         {RANGE("0", "3"), STATE, true},
-        {RANGE("0", "3"), NULL, true}, /* of a version that nothing was compared with */
+        {RANGE("0", "3"), NULL, true}, /* of a version that was not compared with anything */
     };
 
     for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
@@ -125,7 +124,7 @@ TEST(whether_state_is_shared_is_worked_out_once_for_the_shards_of_a_version)
     char *layout = share->layout;
     assert_string_equal(share->part, "optim-embedding");
     assert_false(hl_version_shares_state(t.base));
-    share->layout = NULL; /* then the pieces would not cover the state */
+    share->layout = NULL; /* so the pieces would not cover the state */
     assert_false(hl_version_shares_state(t.base));
     hl_version_link(&t.c, t.base, NULL, 0);
     assert_true(hl_version_shares_state(t.base));
@@ -155,7 +154,7 @@ TEST(a_cut_comes_back_from_its_record)
     assert_non_null(cut);
     assert_int_equal(cut->shard_count, 2);
     assert_string_equal(cut->shards[1]->layout, HALF);
-    /* A second one of the same ids, and one under the key of another size. */
+    /* A second one with the same ids, and one under the key of another size. */
     assert_int_equal(hl_catalog_load_cut(&c, "cut/tiny/0000000001/tp2", stored_cut(&t)), HL_EEXIST);
     assert_int_equal(hl_catalog_load_cut(&c, "cut/tiny/0000000001/tp4", stored_cut(&t)),
                      HL_ECORRUPT);
@@ -203,7 +202,7 @@ TEST(a_cut_that_lost_a_shard_serves_nobody_and_is_dropped)
     t.base->cuts->shards[1]->lost = true;
     assert_true(hl_catalog_has_lost_cuts(&t.c));
     assert_true(hl_version_needs_cut(t.base, &SPLIT));
-    assert_true(hl_version_whole(t.base)); /* nothing of the version is lost */
+    assert_true(hl_version_whole(t.base)); /* the version has lost nothing */
     assert_int_equal(hl_catalog_drop_lost_cuts(&t.c, fake_commit, &t.s, &ids, &n), HL_OK);
     assert_int_equal(n, 2);
     assert_null(t.base->cuts);
@@ -233,7 +232,7 @@ TEST(a_version_takes_its_cuts_with_it)
 
 struct heard {
     unsigned came, left;
-    uint64_t came_ids, left_ids; /* their sums */
+    uint64_t came_ids, left_ids; /* sums of their ids */
 };
 
 static void hear_came(void *arg, const struct hl_shard_rec *s)
@@ -288,7 +287,7 @@ TEST(who_watches_hears_of_shards_when_their_version_is_visible_and_when_they_lea
     assert_heard(&h, 2, 23, 0, 0);
     v = begin(&t, 0, 3);
     assert_int_equal(commit(&t, v, 0, one(30, 0)), HL_OK);
-    remove_all(&t); /* also of the version that is open */
+    remove_all(&t); /* also those of the open version */
     assert_heard(&h, 0, 0, 5, 1 + 2 + 11 + 12 + 30);
     assert_non_null(import_two_shards(&t.c, &t.s, "tiny", 41));
     assert_heard(&h, 2, 41 + 42, 0, 0);

@@ -1,6 +1,6 @@
-/* Records of models, versions and shards, and the text of a manifest, as the store has them today:
- * they are read, and written back as the same JSON; what is wrong is an error that names the
- * record and the member. */
+/* Records of models, versions and shards, and the text of a manifest, as stored today: they are
+ * read, and written back as the same JSON; a fault is an error that names the record and the
+ * member. */
 #include "support/test.h"
 
 #include <string.h>
@@ -98,7 +98,7 @@ TEST(what_a_record_of_an_older_release_lacks_has_the_value_of_then)
     hl_catalog_fini(&c);
 }
 
-/* The member replaced, or with NULL taken out. */
+/* Is refused if this member is replaced, or with NULL removed. */
 static void is_refused(const char *key, const char *text, const char *member, json_t *value)
 {
     struct hl_catalog c = {0};
@@ -132,7 +132,7 @@ TEST(what_is_wrong_with_a_record_is_named)
     is_refused(VERSION_KEY, version, "meta", json_object());
     is_refused(VERSION_KEY, version, "step", json_real(1.5));
     is_refused(VERSION_KEY, version, "committed", json_pack("[s]", "1"));
-    is_refused(VERSION_KEY, version, "committed", json_pack("[i]", 2)); /* of a world of 2 */
+    is_refused(VERSION_KEY, version, "committed", json_pack("[i]", 2)); /* in a world of 2 */
     is_refused(SHARD_KEY, shard, "crc32", json_integer((json_int_t)1 << 32));
     is_refused(SHARD_KEY, shard, "sizeBytes", NULL);
     is_refused(SHARD_KEY, shard, "rank", json_string("1"));
@@ -148,7 +148,7 @@ TEST(a_manifest_is_written_as_it_was_stored)
     const struct hl_version_rec *v = c.models->versions;
     json_t *version_json = parse(version);
     json_object_set_new(version_json, "shardsSum",
-                        json_integer(hl_version_stated(v).sum)); /* computed at each writing */
+                        json_integer(hl_version_stated(v).sum)); /* computed at each write */
     json_t *wanted = json_pack(
         "{s:i s:s s:s s:o s:o s:[o]}", "manifest", 1, "id", hl_id_format(hl_manifest_id(v)).s,
         "cluster", "000000000000000000000000000000cd", "model", parse(model), "version",

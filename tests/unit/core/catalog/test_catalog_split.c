@@ -1,4 +1,4 @@
-/* Versions that are saved under another pipeline split than the model was imported with. */
+/* Versions saved under another pipeline split than that of the model's import. */
 #include "support/test.h"
 
 #include "core/catalog/catalog_cut.h"
@@ -71,7 +71,7 @@ TEST(names_and_parts_are_those_of_the_own_split)
     model_init(&t);
     assert_int_equal(begin_split(&t, 0, two, &v), HL_OK);
     assert_int_equal(begin_split(&t, 1, two, &v), HL_OK);
-    /* The number that the layer has in a model of one stage. */
+    /* The layer's number in a model of one stage. */
     assert_int_equal(commit(&t, v, 1, second_stage(13, LAYER1, HEAD)), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "decoder.layers."));
     /* Without the head's rows. */
@@ -198,7 +198,7 @@ TEST(a_lost_shard_costs_the_positions_that_show_it)
     saving_fini(&t);
 }
 
-/* As many stages as the import, and nothing said of the first and the last. */
+/* As many stages as the import, with no numbers for the first and the last. */
 TEST(the_numbers_of_an_uneven_split_mean_that_split)
 {
     const struct hl_api_split own = {.tp = 2, .pp = 3, .first_stage_layers = 1},

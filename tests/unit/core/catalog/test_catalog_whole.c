@@ -1,9 +1,10 @@
-/* Records that can't be read, or are not those that were stored: what they cost, and what not. */
+/* Records that can't be read, or differ from what was stored: what is lost with them, and what is
+ * not. */
 #include "support/test.h"
 
 #include "unit/core/catalog/catalog_rig.h"
 
-/* The catalogue as after a start on these records, with this one damaged. */
+/* The catalogue after a start from these records, one of which is damaged. */
 static void restart_without(struct saving *t, const char *key)
 {
     static const char *const kinds[] = {"model/", "version/", "shard/"};
@@ -59,7 +60,7 @@ TEST(an_open_version_with_damaged_records_never_becomes_visible)
     saving_fini(&t);
 }
 
-/* Each member of a shard's record that readers go by. */
+/* Each member of a shard's record that readers rely on. */
 TEST(a_changed_shard_record_costs_its_version)
 {
     static const char *const members[] = {"pp", "tp", "sizeBytes", "crc32", "tensors"};

@@ -1,4 +1,4 @@
-/* Whose a pool or an archive may become. */
+/* Who may claim a pool or an archive. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -107,7 +107,7 @@ TEST(a_claim_that_says_nothing_new_is_not_written)
     const struct hl_claimant take = claimant(HL_API_CLAIM_MODE_TAKE);
     struct hl_claimed found = {.cluster = us, .revision = 7};
     assert_true(hl_claim_stands(&found, &own, 7));
-    assert_true(hl_claim_stands(&found, &own, 8)); /* followed up before the next shard */
+    assert_true(hl_claim_stands(&found, &own, 8)); /* completed before the next shard */
     assert_true(hl_claim_stands(&found, &take, 7));
     assert_false(hl_claim_stands(&found, &take, 8));
     found.damaged = true;

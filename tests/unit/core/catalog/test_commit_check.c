@@ -1,4 +1,4 @@
-/* Before a version becomes visible: what L3 found, against what its ranks have stated. */
+/* Checks before a version becomes visible: what L3 found, compared with what its ranks stated. */
 #include "support/test.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ struct world {
     struct hl_version_rec *version; /* has shards 1 and 2 */
     char ids[FOUND_MAX][33];
     struct hl_api_found_shard found[FOUND_MAX];
-    struct hl_api_shard named; /* 3: what this commit brings */
+    struct hl_api_shard named; /* 3: brought by this commit */
 };
 
 static struct hl_api_found_shard in_pool(struct world *w, int slot, int n)
@@ -29,7 +29,7 @@ static void world_init(struct world *w)
 {
     *w = (struct world){0};
     w->version = import_model(&w->catalog, "tiny", 1, "{}");
-    for (int i = 0; i < 3; i++) /* the answer's order is L3's */
+    for (int i = 0; i < 3; i++) /* the answer is in L3's order */
         w->found[i] = in_pool(w, i, 3 - i);
     w->named = (struct hl_api_shard){.id = "00000000000000000000000000000003",
                                      .part = "layer-0007",
@@ -64,9 +64,9 @@ TEST(a_shard_that_l3_has_not_is_named_whoever_linked_it)
 {
     struct world w;
     world_init(&w);
-    refused(&w, 2, HL_ENOENT, "00000000000000000000000000000001"); /* of an earlier commit */
+    refused(&w, 2, HL_ENOENT, "00000000000000000000000000000001"); /* from an earlier commit */
     w.found[0] = in_pool(&w, 0, 9);
-    refused(&w, 3, HL_ENOENT, "layer-0007"); /* of this one */
+    refused(&w, 3, HL_ENOENT, "layer-0007"); /* from this one */
     hl_catalog_fini(&w.catalog);
 }
 
@@ -88,7 +88,7 @@ TEST(another_checksum_is_refused_where_l3_knows_it)
     world_init(&w);
     w.found[1].crc32 ^= 1;
     refused(&w, 3, HL_EINVAL, "00000000000000000000000000000002");
-    w.found[1].crc32_known = false; /* of an archived shard that was not read yet */
+    w.found[1].crc32_known = false; /* for an archived shard that was not read yet */
     assert_int_equal(check(&w, 3), HL_OK);
     hl_catalog_fini(&w.catalog);
 }

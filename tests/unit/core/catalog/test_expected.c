@@ -1,4 +1,5 @@
-/* What a version has to hold that is split in another way than its model: planned ahead, on copies.
+/* The expected contents of a version whose split differs from its model's: planned ahead, on
+ * copies.
  */
 #include "support/test.h"
 
@@ -9,7 +10,7 @@
 
 static const struct hl_api_split two = {.tp = 1, .pp = 2, .virtual_stages = 1};
 
-/* `v` is being saved by two. */
+/* `v` is being saved by two ranks. */
 static void model_init(struct saving *t, const char *config, struct hl_version_rec **v)
 {
     two_layers_init(t, config, HEAD);
@@ -27,7 +28,7 @@ static struct hl_expected *planned(const struct saving *t, const struct hl_versi
     return e;
 }
 
-/* What rank `rank` is told. */
+/* What rank `rank` gets as an answer. */
 static hl_status commit_with(struct saving *t, struct hl_version_rec *v, int rank, json_t *shards,
                              const struct hl_expected *e)
 {
@@ -115,7 +116,7 @@ TEST(what_a_plan_met_is_told_to_every_commit)
 {
     struct saving t;
     struct hl_version_rec *v;
-    model_init(&t, "{\"tp\": 1, \"pp\": 1}", &v); /* which does not say its layers */
+    model_init(&t, "{\"tp\": 1, \"pp\": 1}", &v); /* the config does not give the layers */
     struct hl_expected *e = planned(&t, v);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(commit_with(&t, v, 0, first_stage(11), e), HL_EINVAL);

@@ -1,5 +1,5 @@
-/* An import as the Controller follows it: what an answer of L3 means, and how an adapter is split.
- */
+/* An import as the Controller follows it: the meaning of L3's answers, and how an adapter is
+ * split. */
 #include "support/test.h"
 
 #include <string.h>
@@ -76,7 +76,7 @@ TEST(an_adapter_gets_the_split_of_its_base)
         r.tp, r.pp, r.ep, r.etp, r.virtual_stages, r.first_stage_layers, r.last_stage_layers};
     const int want[] = {4, 2, 8, 2, 3, 5, 6};
     assert_memory_equal(got, want, sizeof(want));
-    assert_int_equal(hl_import_as_base(&base, &r), HL_OK); /* each as the base has it */
+    assert_int_equal(hl_import_as_base(&base, &r), HL_OK); /* each as in the base */
 }
 
 TEST(an_adapter_that_states_another_size_than_its_base_is_refused)

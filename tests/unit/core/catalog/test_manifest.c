@@ -169,7 +169,8 @@ TEST_IN(set_up, tear_down, a_refused_batch_changes_nothing)
     json_decref(b.records);
 }
 
-/* A copy of the catalogue from the middle of a save has the version open, with one rank's part. */
+/* A copy of the catalogue from the middle of a save has the version open, with only one rank's
+ * part. */
 TEST_IN(set_up, tear_down, an_open_version_is_replaced_by_what_it_became)
 {
     struct world *w = *state;
@@ -215,7 +216,7 @@ TEST_IN(set_up, tear_down, a_shard_in_two_versions_is_refused)
     char *text = encode(&w->c, 2);
     json_t *doc = json_loads(text, 0, NULL);
     free(text);
-    /* the same shards as version 5, with a true id */
+    /* the shards of version 5, with a valid id */
     json_object_set_new(json_object_get(doc, "version"), "version", json_integer(5));
     struct hl_version_rec fake = *version(&w->c, 2);
     fake.number = 5;
@@ -297,7 +298,7 @@ TEST_IN(set_up, tear_down, every_damaged_member_is_refused)
         {"", "shards", json_array()},
         {"", "shards", json_object()},
         {"model", "name", json_string("../tiny")},
-        {"model", "name", json_string("other")}, /* not the one that the id was made of */
+        {"model", "name", json_string("other")}, /* not the name that the id was computed from */
         {"model", "tp", json_integer(0)},
         {"model", "pp", json_integer((json_int_t)1 << 40)},
         {"model", "config", json_object()},
@@ -359,7 +360,7 @@ TEST_IN(set_up, tear_down, every_flipped_byte_of_a_file_is_noticed)
     }
     for (size_t cut = 0; cut < size; cut += 13)
         assert_int_equal(hl_manifest_unwrap(file, cut, &got, &len), HL_ECORRUPT);
-    /* a shard is not taken for one */
+    /* a shard is not taken for a manifest */
     struct hl_tensor t = {.name = "manifest", .dtype = HL_DTYPE_U8, .rank = 1, .shape = {4}};
     struct hl_safetensors_layout layout = {.tensors = &t, .count = 1, .crc_fields = true};
     struct hl_safetensors_image image;

@@ -1,4 +1,4 @@
-/* Which versions come back after the metadata were lost, by what pool and archive hold. */
+/* Which versions come back after the metadata was lost, judged by what pool and archive hold. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void world_init(struct world *w)
     memset(w, 0, sizeof(*w));
     w->first = import_model(&w->before, "tiny", 1, "{}");
     w->second = save_version(&w->before, "tiny", 11, 77, 2000);
-    add_manifest(w, w->second); /* in no order */
+    add_manifest(w, w->second); /* in any order */
     add_manifest(w, w->first);
     for (int n = 1; n <= 2; n++) {
         lies_in_pool(w, n);
@@ -112,7 +112,7 @@ TEST(the_archive_and_its_trash_count_as_the_pool_does)
     assert_false(judged(&w, 2)->skipped);
     o->trashed = false;
     o->archived = true;
-    o->crc = 0; /* not read yet: the size has to do */
+    o->crc = 0; /* not read yet: the size must suffice */
     assert_false(judged(&w, 2)->skipped);
     o->read = true;
     skipped(&w, 2, "CRC");
@@ -143,7 +143,7 @@ TEST(what_the_catalogue_has_needs_no_recovery)
     hl_recovery_judge(&w.r, &w.now);
     assert_int_equal(w.r.known, 1);
     assert_int_equal(w.r.count, 1);
-    assert_false(judged(&w, 2)->skipped); /* joins the model that is there */
+    assert_false(judged(&w, 2)->skipped); /* joins the existing model */
     world_fini(&w);
 }
 
@@ -250,9 +250,9 @@ TEST(the_size_of_an_object_is_that_of_pool_archive_and_trash_in_this_order)
     assert_int_equal(o->size, 30);
     noted(&w, HL_RECOVERY_ARCHIVED, 5, 20);
     assert_int_equal(o->size, 20);
-    noted(&w, HL_RECOVERY_TRASHED, 5, 30); /* its page came again */
+    noted(&w, HL_RECOVERY_TRASHED, 5, 30); /* its page was listed again */
     assert_int_equal(o->size, 20);
-    assert_int_equal(o->crc, 0); /* only the pool's list says it */
+    assert_int_equal(o->crc, 0); /* only the pool's list has it */
     noted(&w, HL_RECOVERY_POOLED, 5, 10);
     noted(&w, HL_RECOVERY_ARCHIVED, 5, 20);
     assert_int_equal(o->size, 10);
@@ -283,10 +283,10 @@ TEST(l3_reads_manifests_unclaimed_headers_and_checksums_of_the_archive)
     assert_true(hl_recovery_reads(o, &w.now));
     o->read = true;
     assert_false(hl_recovery_reads(o, &w.now));
-    o = lies_in_pool(&w, 99); /* of no version: its header says whose it is */
+    o = lies_in_pool(&w, 99); /* belongs to no version: its header says whose it is */
     assert_true(hl_recovery_reads(o, &w.now));
     o->pooled = false;
-    o->trashed = true; /* L3 reads nothing in the trash */
+    o->trashed = true; /* L3 does not read from the trash */
     assert_false(hl_recovery_reads(o, &w.now));
     o = hl_recovery_object(&w.r, hl_manifest_id(w.first));
     o->pooled = true;
@@ -339,7 +339,7 @@ TEST(nothing_is_claimed_while_shards_are_left_over_unless_they_are_given_up)
     d = hl_recovery_decide(&w.r, false);
     assert_int_equal(d.left, 1);
     assert_false(d.takes);
-    assert_true(d.changes); /* the versions come back all the same */
+    assert_true(d.changes); /* the versions come back nevertheless */
     for (int n = 1; n <= 2; n++)
         hl_recovery_object(&w.r, shard_id(n))->pooled =
             hl_recovery_object(&w.r, shard_id(n + 10))->pooled = false;

@@ -1,4 +1,4 @@
-/* Which of what is over goes. */
+/* Which ended things are forgotten. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 #include "core/catalog/retention.h"
 
-/* Item 'a' is over since 100 ms, 'b' since 200 ms ...; given from the youngest to the oldest. Those
- * that go, oldest first. `needed`: the letters of those that stay. */
+/* Item 'a' ended 100 ms ago, 'b' 200 ms ago ...; given youngest first. Returns those that are
+ * forgotten, oldest first. `needed`: the letters of those that stay. */
 static bool is_needed(void *arg, const void *item)
 {
     return strchr(arg, *(const char *)item) != NULL;
@@ -34,7 +34,7 @@ TEST(by_number_and_by_age)
     assert_string_equal(gone(5, (struct hl_retention){.round = 9}, 9999, ""), ""); /* no rule */
     assert_string_equal(gone(5, (struct hl_retention){.keep = 3, .round = 9}, 9999, ""), "ab");
     assert_string_equal(gone(3, (struct hl_retention){.keep = 3, .round = 9}, 9999, ""), "");
-    /* at 700 b is over for 500 ms, which is not more than 500 */
+    /* at 700, b ended 500 ms ago, which is not more than 500 */
     assert_string_equal(gone(5, (struct hl_retention){.age_ms = 500, .round = 9}, 700, ""), "a");
     assert_string_equal(gone(5, (struct hl_retention){.age_ms = 500, .round = 9}, 701, ""), "ab");
     assert_string_equal(

@@ -1,4 +1,5 @@
-/* What becomes of stored shards that nobody knows, and of known ones that are not stored. */
+/* What happens to stored shards that the catalogue does not know, and to known ones that are not
+ * stored. */
 #include "support/test.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@
 #define GRACE 1000
 #define ROUND 7
 
-/* A catalogue of one model with one version. */
+/* A catalogue with one model with one version. */
 struct world {
     struct hl_catalog catalog;
     struct hl_model_rec model;
@@ -27,7 +28,7 @@ static struct hl_catalog *with_version(struct world *w, enum hl_api_version_stat
     return &w->catalog;
 }
 
-/* Seen first in an earlier round, last in this one, 500 ns and 50 ms ago. */
+/* First seen in an earlier round, last in this one, 500 ns and 50 ms ago. */
 static const struct hl_orphan orphan = {
     .since_ns = 500, .since_ms = 5000, .first_round = ROUND - 1, .round = ROUND};
 static const struct hl_sweep sweep = {
@@ -69,14 +70,14 @@ TEST(an_open_version_keeps_what_came_after_it_began)
     struct world w;
     struct hl_sweep s = sweep;
     s.now_ns = 500 + GRACE; /* just past the grace */
-    /* begun after the orphan was seen: it can't be its */
+    /* begun after the orphan was seen: it can't belong to it */
     assert_int_equal(
         hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_API_VERSION_STATE_OPEN, 5001)),
         HL_ORPHAN_FREED);
     assert_int_equal(
         hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_API_VERSION_STATE_OPEN, 5000)),
         HL_ORPHAN_WAITS);
-    /* begun in the future: the wall clock was set back, and nobody knows */
+    /* begun in the future: the wall clock was set back, so the order is unknown */
     assert_int_equal(
         hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_API_VERSION_STATE_OPEN, 5051)),
         HL_ORPHAN_WAITS);
@@ -95,7 +96,7 @@ TEST(an_orphan_is_as_old_as_its_first_sight_and_archived_as_its_last)
     struct hl_orphan o = {0};
     struct hl_sweep s = {.round = 3, .now_ns = 70, .now_ms = 700};
     hl_orphan_see(&o, &s, true);
-    hl_orphan_see(&o, &s, false); /* the pool has it too */
+    hl_orphan_see(&o, &s, false); /* the pool has it, too */
     assert_true(o.archived);
     s = (struct hl_sweep){.round = 4, .now_ns = 90, .now_ms = 900};
     hl_orphan_see(&o, &s, false);
@@ -113,7 +114,7 @@ TEST(a_nodes_copy_that_nobody_knows_waits_for_a_save_that_may_be_its)
         uint64_t age_ns;
         bool goes;
     } rows[] = {
-        {true, true, 0, true}, /* no save can want it */
+        {true, true, 0, true}, /* no save can need it */
         {false, false, 1999999999, false},
         {false, false, 2000000000, true},
         {false, true, 9999999999, false},
@@ -126,7 +127,7 @@ TEST(a_nodes_copy_that_nobody_knows_waits_for_a_save_that_may_be_its)
             rows[i].goes);
 }
 
-/* Sweeps in a row: where a shard was seen, whether another tier has a copy, and what follows. */
+/* Successive sweeps: where a shard was seen, whether another tier has a copy, and the result. */
 TEST(a_shard_is_lost_by_two_misses_and_found_by_one_sight)
 {
     static const struct {
@@ -138,7 +139,7 @@ TEST(a_shard_is_lost_by_two_misses_and_found_by_one_sight)
         {false, false, false, HL_SWEEP_SAME, false, true}, /* committed while it was read? */
         {false, false, true, HL_SWEEP_SAME, false, false}, /* a node has it */
         {false, false, false, HL_SWEEP_LOST, true, false},
-        {false, false, false, HL_SWEEP_SAME, true, false}, /* that was said already */
+        {false, false, false, HL_SWEEP_SAME, true, false}, /* already reported */
         {false, true, true, HL_SWEEP_FOUND, false, false},
         {false, false, false, HL_SWEEP_LOST, true, false},
         {true, false, true, HL_SWEEP_FOUND, false, true},
@@ -156,7 +157,7 @@ TEST(a_shard_is_lost_by_two_misses_and_found_by_one_sight)
     }
 }
 
-/* The inventory of a sweep that runs may be older than what was done meanwhile. */
+/* The inventory of a running sweep can be older than what was done meanwhile. */
 TEST(a_copy_made_while_a_sweep_runs_is_not_missed_by_it)
 {
     static const enum hl_api_tier tiers[] = {HL_API_TIER_L3, HL_API_TIER_L4};
@@ -170,7 +171,7 @@ TEST(a_copy_made_while_a_sweep_runs_is_not_missed_by_it)
         assert_int_equal(hl_sweep_settle(&s, false), pool ? HL_SWEEP_SAME : HL_SWEEP_LOST);
         assert_int_equal(hl_shard_is_pooled(&s), pool);
         assert_int_equal(s.archived, !pool);
-        (void)hl_sweep_count(&s, 8); /* whose inventory is younger */
+        (void)hl_sweep_count(&s, 8); /* its inventory is younger */
         (void)hl_sweep_count(&s, 9);
         assert_false(hl_shard_is_pooled(&s) || s.archived);
     }
@@ -194,7 +195,7 @@ TEST(a_sweep_says_where_a_shard_is_found_elsewhere_than_before)
         bool pool, archive, says;
     } rounds[] = {
         {true, true, false},  /* it is still read from the pool */
-        {false, true, false}, /* which one miss does not change */
+        {false, true, false}, /* one miss does not change that */
         {false, true, true},  /* from the archive now */
         {false, false, true}, /* from nowhere */
         {false, false, false}, {true, false, true},
@@ -217,7 +218,8 @@ TEST(a_cuts_shard_is_lost_in_silence_and_found_aloud)
     assert_int_equal(hl_sweep_settle(&s, true), HL_SWEEP_FOUND);
 }
 
-/* A sweep between the report of a damaged shard and the drop of its cut does not bring it back. */
+/* A sweep between the report of a damaged shard and the drop of its cut does not restore the
+ * shard. */
 TEST(a_cuts_unusable_shard_stays_lost_though_the_pool_has_it)
 {
     struct hl_cut_rec cut = {0};
@@ -248,7 +250,7 @@ TEST(write_behind_takes_what_is_visible_pooled_and_not_archived)
         bool taken;
     } rows[] = {
         {{.version = &visible}, true},
-        {{.version = &open}, false}, /* it may yet be given up */
+        {{.version = &open}, false}, /* it may still be abandoned */
         {{.version = &failed}, false},
         {{.version = &visible, .archived = true}, false},
         {{.version = &visible, .dropping = true}, false},
@@ -262,7 +264,7 @@ TEST(write_behind_takes_what_is_visible_pooled_and_not_archived)
 
 TEST(every_place_of_a_manifest)
 {
-    /* by wanted, pool, archive: each of this round or not */
+    /* by wanted, pool, archive: each in this round or not */
     static const enum hl_manifest_fate fates[2][2][2] = {
         {{HL_MANIFEST_GONE, HL_MANIFEST_ORPHAN}, {HL_MANIFEST_ORPHAN, HL_MANIFEST_ORPHAN}},
         {{HL_MANIFEST_MISSING, HL_MANIFEST_KEPT}, {HL_MANIFEST_POOLED, HL_MANIFEST_KEPT}},

@@ -1,4 +1,4 @@
-/* Which versions are dropped without anybody asking, and which a job reads. */
+/* Which versions are dropped automatically, and which ones a job reads. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -12,17 +12,17 @@
 
 enum { NOBODY = -1 };
 
-/* A model whose versions are numbered by their place, the newest first. */
+/* A model whose versions are numbered by position, newest first. */
 struct world {
     struct hl_catalog catalog;
     struct hl_model_rec model;
     struct hl_version_rec v[VERSIONS];
     struct hl_shard_rec shard[VERSIONS], *list[VERSIONS];
     bool going[VERSIONS];
-    const char *written; /* job that is not over */
+    const char *written; /* job that has not ended */
 };
 
-/* Of each version its job, its state (v, o or f), and '-' where its shard is lost. */
+/* For each version its job, its state (v, o or f), and '-' if its shard is lost. */
 static void world_make(struct world *w, const char *const rows[VERSIONS])
 {
     memset(w, 0, sizeof(*w));
@@ -63,7 +63,7 @@ static struct hl_version_watch watch(struct world *w)
     return (struct hl_version_watch){is_going, is_written, w};
 }
 
-/* Its number, and from now on it is going. */
+/* Returns its number and marks it as being dropped. */
 static int64_t order(struct world *w, const struct hl_version_rec *v)
 {
     if (v == NULL)
@@ -82,10 +82,10 @@ TEST(old_versions_of_a_job_go_and_whole_ones_are_counted)
         {{"a v", "a v", "a v", "a v"}, 2, {2, 3, NOBODY}},
         {{"a v", "a v"}, 2, {NOBODY}},
         {{"a v", "a v", "a v"}, 0, {NOBODY}},
-        /* one that is not whole is none of those that are kept, and stays while it is newer */
+        /* a version that is not whole does not count as kept, and stays while it is newer */
         {{"a v-", "a v-", "a v", "a v"}, 1, {3, NOBODY}},
         {{"a v", "a v-", "a v", "a v-"}, 2, {3, NOBODY}},
-        /* nor are imports, other jobs' versions, and what is not visible */
+        /* nor do imports, other jobs' versions, and invisible ones */
         {{"a v", " v", "b v", "a o", "a f", "a v"}, 1, {5, NOBODY}},
     };
 
@@ -122,7 +122,7 @@ TEST(what_a_gang_left_unfinished_goes_when_it_has_come_together_again)
     static const uint32_t generations[VERSIONS] = {3, 2, 1, 1, 1, 3};
     for (int i = 0; i < VERSIONS; i++)
         w.v[i].generation = generations[i];
-    w.v[4].attempt = 0; /* goes with its attempt */
+    w.v[4].attempt = 0; /* dropped with its attempt */
     const struct hl_version_watch at = watch(&w);
     assert_int_equal(order(&w, hl_version_overtaken(&w.v[1], &at)), NOBODY);
     assert_int_equal(order(&w, hl_version_overtaken(&w.v[0], &at)), 1);
@@ -176,7 +176,7 @@ TEST(a_job_reads_what_it_has_loaded_what_its_file_names_and_the_newest)
         {"", -1, -1, false, ""},
     };
 
-    /* the newest one is open: nobody could load it yet */
+    /* the newest one is open: it cannot be loaded yet */
     static const char *const versions[VERSIONS] = {"a o", "a v", "a v", "a v"};
 
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {

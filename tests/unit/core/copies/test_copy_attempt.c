@@ -1,5 +1,5 @@
-/* A step of a copy at its node: what it reads, what a failure speaks against, what is tried next.
- */
+/* A step of a copy at its node: what it reads, what a failure counts against, what is tried
+ * next. */
 #include "support/test.h"
 
 #include "core/copies/copy_attempt.h"
@@ -16,10 +16,10 @@ TEST(every_source_has_one_way_to_be_read)
         {{HL_API_TIER_L1, .mappable = true, .has_data = true}, HL_COPY_FROM_NONE},
         {{HL_API_TIER_L2, .mappable = true, .has_data = true}, HL_COPY_FROM_MAPPED},
         {{HL_API_TIER_L2, .has_data = true}, HL_COPY_FROM_NET},
-        /* the pool is no node's own */
+        /* the pool does not belong to a node */
         {{HL_API_TIER_L3, .own_node = true, .mappable = true}, HL_COPY_FROM_MAPPED},
         {{HL_API_TIER_L3, .has_data = true}, HL_COPY_FROM_NET},
-        {{.tier = HL_API_TIER_L3}, HL_COPY_FROM_NET}, /* it fails there, by name */
+        {{.tier = HL_API_TIER_L3}, HL_COPY_FROM_NET}, /* it fails there with a clear error */
     };
 
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
@@ -30,7 +30,7 @@ TEST(every_source_has_one_way_to_be_read)
 static const hl_status all[] = {HL_STATUS_MAP(X)};
 #undef X
 
-/* An owner that is slow or has not got the shard would be so over the network as well. */
+/* A slow owner, or one without the shard, would be the same over the network. */
 TEST(memory_that_is_not_mapped_is_fetched_where_that_may_help)
 {
     const struct hl_copy_source far = {HL_API_TIER_L3, .mappable = true, .has_data = true},

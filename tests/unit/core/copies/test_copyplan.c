@@ -1,4 +1,4 @@
-/* Which source is the nearest, and which steps a copy takes from anywhere to anywhere. */
+/* Which source is nearest, and the steps of a copy from any place to any other. */
 #include "support/test.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "core/copies/copyplan.h"
 
-/* Two nodes of one host, one of another. */
+/* Two nodes on one host, one on another. */
 static const int a, b, c;
 
 static struct hl_copy_place at(enum hl_api_tier tier, const void *node, const char *device)
@@ -18,7 +18,7 @@ static struct hl_copy_place at(enum hl_api_tier tier, const void *node, const ch
 static const struct hl_copy_place pool = {.tier = HL_API_TIER_L3, .host = "pool", .device = ""};
 static const struct hl_copy_place archive = {.tier = HL_API_TIER_L4, .host = "pool", .device = ""};
 
-/* "read L2, read L1": every step until the copy is there, with the tier it lands in. */
+/* "read L2, read L1": every step until the copy is there, with its target tier. */
 static const char *steps(struct hl_copy_place from, struct hl_copy_place goal,
                          enum hl_api_operation op)
 {
@@ -68,7 +68,7 @@ TEST(hosts_apart_are_sent_to_and_others_read)
     assert_string_equal(steps(from, at(HL_API_TIER_L2, &b, ""), HL_API_OPERATION_MIGRATE),
                         "read L2");
     assert_string_equal(steps(pool, far, HL_API_OPERATION_MIGRATE), "read L2");
-    far.host = from.host = ""; /* nobody knows where they are: not the same host */
+    far.host = from.host = ""; /* their hosts are unknown: not the same host */
     assert_string_equal(steps(from, far, HL_API_OPERATION_WRITE), "send L2");
 }
 
@@ -111,7 +111,7 @@ TEST(the_nearest_source_is_on_the_node_then_on_its_host_then_in_the_pool)
     int from_archive = distance(archive, goal, HL_API_OPERATION_READ);
     assert_true(own < own_device && own_device < neighbour && neighbour < far);
     assert_true(far < from_pool && from_pool < from_archive);
-    /* what is to be sent is sent from an L2 rather than fetched by the pool's owner */
+    /* what has to be sent is sent from an L2 rather than fetched by the pool's owner */
     assert_true(distance(at(HL_API_TIER_L1, &c, ""), goal, HL_API_OPERATION_MIGRATE) <
                 distance(pool, goal, HL_API_OPERATION_MIGRATE));
     assert_true(distance(at(HL_API_TIER_L1, &c, ""), goal, HL_API_OPERATION_READ) > from_pool);

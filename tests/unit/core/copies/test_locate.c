@@ -1,4 +1,4 @@
-/* What a call that asks where shards lie does about those that the pool has not got. */
+/* What a call for the places of shards does about those that are not in the pool. */
 #include "support/test.h"
 
 #include "base/status.h"
@@ -38,7 +38,7 @@ TEST(the_loads_of_a_round_fit_into_the_pool_together)
     assert_int_equal(hl_locate_missing(&l, &huge), HL_LOCATE_TOO_MUCH);
     assert_int_equal(hl_locate_missing(&l, &forty), HL_LOCATE_LOAD);
     assert_int_equal(l.bytes, 100);
-    hl_locate_begin(&l, 100); /* the next round counts for itself */
+    hl_locate_begin(&l, 100); /* the next round counts separately */
     assert_int_equal(hl_locate_missing(&l, &sixty), HL_LOCATE_LOAD);
 }
 

@@ -1,4 +1,4 @@
-/* Repairs: what the good bytes must be, what answers say, what is done about a node's copy. */
+/* Repairs: what the good bytes must be, what answers mean, and what happens to a node's copy. */
 #include "support/test.h"
 
 #include "core/copies/repair.h"
@@ -12,7 +12,7 @@ TEST(the_pools_index_counts_most_and_what_was_stated_least)
         {{.pool_size = 10, .pool_crc = 1, .archive_size = 20, .stated_size = 30, .stated_crc = 3},
          {10, 1, true}},
         {{.archive_size = 20, .stated_size = 30, .stated_crc = 3}, {20, 3, true}},
-        {{.archive_size = 20}, {20, 0, false}}, /* whatever it has that is whole */
+        {{.archive_size = 20}, {20, 0, false}}, /* any whole copy that it has */
         {{.stated_size = 30, .stated_crc = 3}, {30, 3, true}},
         {{0}, {0, 0, false}},
     };

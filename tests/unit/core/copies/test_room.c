@@ -1,4 +1,4 @@
-/* Which tier takes a copy, and what a full pool gives up. */
+/* Which tier gets a copy, and what a full pool evicts. */
 #include "support/test.h"
 
 #include "core/copies/room.h"
@@ -61,11 +61,11 @@ TEST(what_rests_in_quarantine_is_room_that_comes)
 {
     assert_true(hl_room_comes(&(struct hl_room){.free = 10, .quarantined = 90}, 100));
     assert_false(hl_room_comes(&(struct hl_room){.free = 10, .quarantined = 89}, 100));
-    /* Free bytes alone were tried already, and lie in pieces. */
+    /* Free bytes alone were tried already, and are fragmented. */
     assert_false(hl_room_comes(&(struct hl_room){.free = 100, .quarantined = 0}, 100));
 }
 
-/* What a pool gives up, for a caller that can wait for the archive and for one that can't. */
+/* What a pool evicts, for a caller that can wait for the archive and for one that can't. */
 TEST(derived_shards_go_first_and_spilled_ones_last)
 {
     static const struct {
@@ -75,7 +75,7 @@ TEST(derived_shards_go_first_and_spilled_ones_last)
         {{.has_archive = false}, {true, false, false}, {true, false, false}},
         {{.has_archive = true}, {true, true, false}, {true, true, false}},
         {{.has_archive = true, .writes_behind = true}, {true, true, true}, {true, true, false}},
-        /* an archive that is away takes nothing */
+        /* an unreachable archive takes nothing */
         {{.has_archive = false, .writes_behind = true}, {true, false, false}, {true, false, false}},
     };
 
@@ -95,7 +95,7 @@ TEST(room_is_looked_for_where_something_may_go)
         uint64_t need;
         bool comes, imports;
     } rows[] = {
-        {{.capacity = 100}, 100, false, false}, /* nothing may go */
+        {{.capacity = 100}, 100, false, false}, /* nothing can be evicted */
         {{.capacity = 100, .quarantined = 1}, 100, true, false},
         {{.capacity = 100, .has_derived = true}, 100, true, true},
         {{.capacity = 100, .has_derived = true}, 101, false, false},

@@ -51,7 +51,8 @@ static int is_remote(const struct hl_route_query *q)
 static enum hl_api_route_path device_path(const struct hl_route_query *q)
 {
     int into_device = q->target == HL_API_TIER_L1;
-    /* "ConnectX-4 and older: the plank is forced" for NIC -> GPU; GPU -> NIC has no such line. */
+    /* "ConnectX-4 and older: the plank is forced" for NIC -> GPU; the specification has no such
+     * line for GPU -> NIC. */
     if (into_device && (q->nic == HL_NIC_CX3 || q->nic == HL_NIC_CX4))
         return HL_API_ROUTE_PATH_PLANK;
     /* "advanced features supported -> direct, limited -> plank" */
@@ -91,7 +92,7 @@ static enum hl_api_route_path oracle(const struct hl_route_query *q)
 {
     if (q->target == HL_API_TIER_L4 && q->op == HL_API_OPERATION_READ)
         return HL_API_ROUTE_PATH_NONE;
-    /* The archive is at the pool's host, whatever the network does. */
+    /* The archive is on the pool's host, whatever the network. */
     if (q->source == HL_API_TIER_L3 && q->target == HL_API_TIER_L4)
         return HL_API_ROUTE_PATH_ARCHIVE_STORE;
     if (q->source == HL_API_TIER_L4 && q->target == HL_API_TIER_L3)
@@ -107,7 +108,7 @@ static enum hl_api_route_path oracle(const struct hl_route_query *q)
         return HL_API_ROUTE_PATH_ARCHIVE_LOAD;
     if (is_remote(q))
         return remote_path(q);
-    /* In a node L1 and L2 need no network; shared memory is read where it is. */
+    /* Within a node, L1 and L2 need no network; shared memory is read in place. */
     if (q->op == HL_API_OPERATION_READ && q->source != HL_API_TIER_L1 &&
         q->target != HL_API_TIER_L1)
         return HL_API_ROUTE_PATH_MAPPED;
@@ -147,7 +148,7 @@ TEST(every_answer_has_a_reason_and_all_are_in_use)
     }
 }
 
-/* The reason must be true of the query. */
+/* The reason must match the query. */
 TEST(reasons_are_true)
 {
     for (unsigned n = 0; n < QUERY_COUNT; n++) {
@@ -221,7 +222,7 @@ TEST(writes_out_of_a_device_are_direct_on_every_nic)
     }
 }
 
-/* Follow the steps until nothing is left; `path` gets them. */
+/* Follows the steps to the end and records them in `path`. */
 static size_t follow(struct hl_route_query q, enum hl_api_route_path path[4])
 {
     for (size_t n = 0; n < 4; n++) {
@@ -318,7 +319,7 @@ TEST(the_direct_path_is_left_longer_after_each_failure_in_a_row)
     hl_route_health_failed(&h, 2000, 30, 100); /* from the start again */
     assert_int_equal(hl_route_health_at(&h, 2030), HL_DIRECT_RETRY);
     hl_route_health_worked(&h);
-    hl_route_health_failed(&h, 3000, 0, 0); /* no pause asked for: still not the same instant */
+    hl_route_health_failed(&h, 3000, 0, 0); /* no pause configured: still not at the same instant */
     assert_int_equal(hl_route_health_at(&h, 3000), HL_DIRECT_FAILED);
     assert_int_equal(hl_route_health_at(&h, 3001), HL_DIRECT_RETRY);
 }

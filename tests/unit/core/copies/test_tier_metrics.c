@@ -28,7 +28,7 @@ TEST(tiers_are_told_with_their_names_and_shards_are_summed)
                 6);
     assert_true(prom_value(p, "helios_tier_bytes",
                            "tier=\"L4\",name=\"dir:/a\\\"b\",state=\"quota\"") == 0);
-    /* what a tier has not is not told as 0 */
+    /* a value that a tier does not have is not reported as 0 */
     assert_true(prom_value(p, "helios_tier_bytes",
                            "tier=\"L4\",name=\"dir:/a\\\"b\",state=\"high\"") == -1);
     assert_true(prom_value(p, "helios_shards", "tier=\"L1\"") == 5);

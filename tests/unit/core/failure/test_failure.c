@@ -1,4 +1,4 @@
-/* Which rank failed first, and which lines are kept of it. */
+/* Which rank failed first, and which of its lines are kept. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -121,11 +121,11 @@ TEST(the_last_200_lines_are_kept_and_no_half_one)
         len += (size_t)snprintf(text + len, 32, "line %d\n", i);
     size_t at = hl_failure_tail(text, len);
     assert_memory_equal(text + at, "line 100\n", 9);
-    at = hl_failure_tail(text, len - 1); /* the last line has no end: it counts as one */
+    at = hl_failure_tail(text, len - 1); /* the last line lacks its newline: it counts as one */
     assert_memory_equal(text + at, "line 100\n", 9);
     assert_int_equal(hl_failure_tail("one\ntwo\n", 8), 0);
     assert_int_equal(hl_failure_tail("", 0), 0);
-    memset(text, 'x', 1 << 20); /* lines too long for all of them */
+    memset(text, 'x', 1 << 20); /* lines that are too long to keep all */
     text[(1 << 20) - 1000] = '\n';
     at = hl_failure_tail(text, 1 << 20);
     assert_int_equal(at, (1 << 20) - 999);

@@ -1,4 +1,4 @@
-/* What the tests of the state machine of jobs share. */
+/* Shared by the tests of the state machine of jobs. */
 #ifndef HL_TESTS_UNIT_CORE_JOBSTATE_RIG_H
 #define HL_TESTS_UNIT_CORE_JOBSTATE_RIG_H
 
@@ -12,7 +12,7 @@
 
 #include "core/job/jobstate.h"
 
-/* A plan of n containers, container i with rank i on node-i, and of parked ones behind them. */
+/* A plan with n containers, container i with rank i on node-i, followed by parked ones. */
 static struct hl_plan *plan_with_spares(int n, int spares)
 {
     json_t *list = json_array();

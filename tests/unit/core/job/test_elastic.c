@@ -6,7 +6,7 @@
 
 #include "core/job/elastic.h"
 
-/* "row:column" of the value whose pointer that is: its length. */
+/* Gives "row:column" of a value as the length of its pointer. */
 static void where(const void *ctx, const char *pointer, bool of_key, int *line, int *column)
 {
     (void)ctx;
@@ -50,7 +50,7 @@ TEST(a_range_of_sizes_is_kept_and_the_job_waits_with_the_least)
     assert_true(hl_job_resizes(&job));
     assert_int_equal(job.grid.dp, 2);
     assert_int_equal(job.grow_after_ms, 5000);
-    hl_job_set_size(&job, 4); /* of a gang that is placed: no part of what was asked for */
+    hl_job_set_size(&job, 4); /* the size of a placed gang is not part of the request */
     json_t *doc = hl_job_to_json(&job);
     assert_int_equal(hl_job_parse(doc, NULL, &again), HL_OK);
     assert_int_equal(again.dp_min, 2);
@@ -122,7 +122,7 @@ TEST(an_executor_with_a_fixed_number_of_pods_refuses_the_range_by_name)
     hl_job_fini(&job);
 }
 
-/* Against Megatron's rule, counted: the ranks of a stage come in whole groups of ep x etp. */
+/* Compared with Megatron's rule by counting: a stage's ranks form whole groups of ep x etp. */
 TEST(sizes_are_those_with_which_the_experts_come_out_even)
 {
     for (int tp = 1; tp <= 4; tp++)

@@ -1,4 +1,4 @@
-/* Which starts of containers come too late. */
+/* Which starts of containers arrive too late. */
 #include "core/job/fence.h"
 #include "support/test.h"
 
@@ -36,7 +36,7 @@ TEST(a_start_of_an_earlier_attempt_is_refused_whichever_container_began_the_late
     assert_int_equal(hl_fence_start(&f, 5, "a.2.0"), HL_OK);
 }
 
-/* A late stop of attempt 1 says nothing of attempt 2, whose record stands. */
+/* A late stop of attempt 1 does not concern attempt 2, whose record stays. */
 TEST(a_late_stop_does_not_open_the_fence_of_a_later_attempt)
 {
     struct hl_fence f = {0};
@@ -46,7 +46,7 @@ TEST(a_late_stop_does_not_open_the_fence_of_a_later_attempt)
     assert_int_equal(hl_fence_start(&f, 5, "j.1.0"), HL_EPERM);
 }
 
-/* Its store may be an older copy, in which the attempt was not made. */
+/* Its store may be an older copy in which the attempt does not exist. */
 TEST(a_newer_controller_begins_anew_and_an_unsaid_one_does_not)
 {
     struct hl_fence f = {0};

@@ -1,4 +1,4 @@
-/* What pods say of a job's containers, and what is asked of Kubernetes next. */
+/* What pods report about a job's containers, and what is requested from Kubernetes next. */
 #include "support/test.h"
 
 #include "core/job/gang.h"
@@ -18,9 +18,9 @@ TEST(a_pod_changes_its_container_or_takes_it_away)
         enum hl_api_container_state pod;
         enum hl_pod_turn turn;
     } rows[] = {
-        {WANTED, false, RUNNING, HL_POD_SAME}, /* not made yet */
+        {WANTED, false, RUNNING, HL_POD_SAME}, /* not created yet */
         {STARTING, false, RUNNING, HL_POD_GONE},  {RUNNING, false, RUNNING, HL_POD_GONE},
-        {SUCCEEDED, false, RUNNING, HL_POD_SAME}, /* it is over, and its pod may go */
+        {SUCCEEDED, false, RUNNING, HL_POD_SAME}, /* it has ended, and its pod may be deleted */
         {FAILED, true, LOST, HL_POD_SAME},        {WANTED, true, WANTED, HL_POD_SAME},
         {WANTED, true, RUNNING, HL_POD_NEWS},     {WANTED, true, SUCCEEDED, HL_POD_NEWS},
         {WANTED, true, LOST, HL_POD_LOST},        {RUNNING, true, LOST, HL_POD_LOST},
@@ -111,9 +111,12 @@ TEST(each_request_for_an_attempt_is_sent_once)
     } rows[] = {
         {HL_API_JOB_STATE_PENDING, {0}, {.table_is_ours = true}, HL_GANG_REST},
         {HL_API_JOB_STATE_STARTING, {0}, {.table_is_ours = true}, HL_GANG_CREATE},
-        /* the record says that it is made before its ConfigMaps let ranks begin */
+        /* the record says that it is created, before its ConfigMaps let ranks begin */
         {HL_API_JOB_STATE_STARTING, {.created = true}, {0}, HL_GANG_RECORD},
-        {HL_API_JOB_STATE_STARTING, {.there = true}, {0}, HL_GANG_RECORD}, /* by one before us */
+        {HL_API_JOB_STATE_STARTING,
+         {.there = true},
+         {0},
+         HL_GANG_RECORD}, /* created by an earlier Controller */
         {HL_API_JOB_STATE_STARTING, {.created = true, .made = true}, {0}, HL_GANG_REST},
         {HL_API_JOB_STATE_STARTING, {.there = true, .made = true}, {0}, HL_GANG_PUT_MAPS},
         {HL_API_JOB_STATE_STARTING,
@@ -144,7 +147,7 @@ TEST(an_end_of_its_job_that_no_pod_explains_fails_the_attempt_after_three_second
     assert_false(hl_gang_trouble(&since, true, begin));
     assert_false(hl_gang_trouble(&since, true, begin + 3 * HL_NS_PER_S - 1));
     assert_true(hl_gang_trouble(&since, true, begin + 3 * HL_NS_PER_S));
-    /* told once: the next trouble begins anew */
+    /* reported once: the next trouble counts anew */
     assert_false(hl_gang_trouble(&since, true, begin + 4 * HL_NS_PER_S));
     assert_false(hl_gang_trouble(&since, false, begin + 5 * HL_NS_PER_S));
     assert_false(hl_gang_trouble(&since, true, begin + 9 * HL_NS_PER_S));
@@ -163,7 +166,7 @@ TEST(a_gang_that_went_while_nobody_looked_is_told_from_one_that_never_was)
         {HL_API_JOB_STATE_STARTING, {.made = true}, false, true},
         {HL_API_JOB_STATE_STARTING, {0}, false, false},
         {HL_API_JOB_STATE_STARTING, {.made = true, .there = true}, false, false},
-        {HL_API_JOB_STATE_STARTING, {.made = true}, true, false}, /* they say how they ended */
+        {HL_API_JOB_STATE_STARTING, {.made = true}, true, false}, /* they report how they ended */
         {HL_API_JOB_STATE_STOPPING, {.made = true}, false, false},
         {HL_API_JOB_STATE_SUCCEEDED, {.made = true}, false, false},
     };

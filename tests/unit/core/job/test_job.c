@@ -6,7 +6,7 @@
 
 #include "core/job/job.h"
 
-/* A place that shows what was asked for: the pointer's length as column, line 10 for keys, 20 for
+/* Encodes the request as a position: the pointer's length as column, line 10 for keys, 20 for
  * values. */
 static void where(const void *ctx, const char *pointer, bool of_key, int *line, int *column)
 {
@@ -242,7 +242,7 @@ TEST(relative_paths_are_meant_from_where_the_job_is_submitted)
     struct hl_job job;
     assert_int_equal(parse("{\"jobName\": \"x\", \"command\": \"y\", \"venv\": \"v/w\"}", &job),
                      HL_OK);
-    assert_int_equal(hl_job_resolve(&job, ""), HL_OK); /* nobody said from where */
+    assert_int_equal(hl_job_resolve(&job, ""), HL_OK); /* the directory is not known */
     assert_string_equal(job.venv, "v/w");
     assert_int_equal(hl_job_resolve(&job, "/home/me"), HL_OK);
     assert_string_equal(job.venv, "/home/me/v/w");
@@ -294,7 +294,7 @@ TEST(a_job_written_out_reads_back_the_same)
     }
 }
 
-/* As the first releases have stored it. */
+/* As stored by the first releases. */
 static const char stored_spec[] =
     "{\"jobName\": \"a.b-1\", \"model\": {\"name\": \"Llama-3\", \"size\": \"8B\", \"version\": 4},"
     " \"dataset\": {\"path\": \"/data\"}, \"parallelism\": {\"pipeline_parallel_size\": 2,"
@@ -332,7 +332,7 @@ TEST(a_stored_job_is_read_and_written_as_it_was)
     }
 }
 
-/* What of JSON a key of a job file may be. */
+/* JSON types that a key of a job file can have. */
 enum takes { TEXT = 1, WHOLE = 2, LIST = 4, OBJECT = 8 };
 
 static const struct {
@@ -606,11 +606,11 @@ TEST(rules_of_placement_are_a_level_and_a_word)
     is_bad("{\"resources\": {\"nic_class\": \"cx5\"}}", "not one of ConnectX-3 to");
 }
 
-/* Megatron's RankGenerator for experts: etp counts fastest, then ep, within a stage. */
+/* Megatron's RankGenerator for experts: etp varies fastest, then ep, within a stage. */
 TEST(a_rank_has_the_experts_that_megatron_gives_it)
 {
     const struct hl_grid g = {.pp = 2, .tp = 2, .dp = 4, .order = HL_ORDER_TP_DP_PP};
-    /* TP 2, DP 4, EP 4: ranks 0..7 of a stage; at ETP 2 pairs of them, at ETP 1 each for itself. */
+    /* TP 2, DP 4, EP 4: ranks 0..7 of a stage; at ETP 2 in pairs, at ETP 1 one by one. */
     static const int pairs[8] = {0, 0, 1, 1, 2, 2, 3, 3}, single[8] = {0, 1, 2, 3, 0, 1, 2, 3};
     for (int i = 0; i < 16; i++) {
         struct hl_rank r = hl_rank_of(&g, i);

@@ -1,5 +1,5 @@
-/* The record of a job's run, as the store has it today: it is read, and written back as the same
- * JSON; what is wrong with one is an error that names the member. */
+/* The record of a job's run, as stored today: it is read, and written back as the same JSON; a
+ * fault is an error that names the member. */
 #include "support/test.h"
 
 #include <string.h>
@@ -94,7 +94,7 @@ TEST(members_of_a_newer_release_are_left_out)
     hl_jobrun_fini(&run);
 }
 
-/* The member of the object at `at` replaced, or with NULL taken out. */
+/* Is refused if this member of the object at `at` is replaced, or with NULL removed. */
 static void is_refused(const char *at, const char *member, json_t *value, const char *name)
 {
     struct hl_jobrun run;

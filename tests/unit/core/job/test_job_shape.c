@@ -1,4 +1,4 @@
-/* Which jobs share a plan: the key tells apart what the planner looks at, and nothing else. */
+/* Which jobs share a plan: the key distinguishes what the planner uses, and nothing else. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "core/job/job.h"
 
-/* Of a job with these members beside its name and command. */
+/* The key of a job with these members besides name and command. */
 static char *key_of(const char *name, const char *members)
 {
     char text[512];

@@ -1,4 +1,4 @@
-/* What a node's report or its silence says about a job of two containers on two nodes. */
+/* What a node's report or silence means for a job of two containers on two nodes. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -30,7 +30,8 @@ TEST(a_running_job_waits_as_it_says_or_as_everybody_does)
                                   HL_API_CONTAINER_STATE_RUNNING);
     assert_int_equal(waits(&run, "node-0", -1), 120000);
     assert_int_equal(waits(&run, "node-0", 600000), 600000);
-    assert_int_equal(waits(&run, "node-0", 0), 5000); /* but not for less than until it is lost */
+    assert_int_equal(waits(&run, "node-0", 0),
+                     5000); /* but no less than the time until it is lost */
     assert_int_equal(waits(&run, "node-0", 4999), 5000);
     assert_int_equal(waits(&run, "node-0", 5001), 5001);
 }
@@ -39,7 +40,7 @@ TEST(where_nothing_is_to_be_saved_nobody_waits)
 {
     struct hl_jobrun run = run_of(HL_API_JOB_STATE_STARTING, HL_API_CONTAINER_STATE_STARTING,
                                   HL_API_CONTAINER_STATE_WANTED);
-    assert_int_equal(waits(&run, "node-0", -1), 120000); /* a rank has begun there */
+    assert_int_equal(waits(&run, "node-0", -1), 120000); /* a rank has started there */
     assert_int_equal(waits(&run, "node-1", -1), 5000);
     assert_int_equal(waits(&run, "node-2", -1), 5000);
     run.state = HL_API_JOB_STATE_STOPPING;
@@ -52,7 +53,7 @@ TEST(a_confirmed_container_that_is_not_reported_is_gone)
                                   HL_API_CONTAINER_STATE_STARTING);
     assert_true(hl_jobrun_is_absent(&run, 0, "node-0", false));
     assert_true(hl_jobrun_is_absent(&run, 1, "node-1", false));
-    assert_false(hl_jobrun_is_absent(&run, 0, "node-1", false)); /* it never was there */
+    assert_false(hl_jobrun_is_absent(&run, 0, "node-1", false)); /* it was never there */
     containers[0].state = HL_API_CONTAINER_STATE_SUCCEEDED;
     assert_false(hl_jobrun_is_absent(&run, 0, "node-0", false));
 }
@@ -76,7 +77,7 @@ TEST(a_container_of_nobody_or_of_another_attempt_is_a_stray)
     assert_true(hl_container_is_stray(NULL, 3, HL_API_CONTAINER_STATE_STARTING));
     run.state = HL_API_JOB_STATE_FAILED;
     assert_true(hl_container_is_stray(&run, 3, HL_API_CONTAINER_STATE_RUNNING));
-    run.state = HL_API_JOB_STATE_STOPPING; /* it is told to stop by the job */
+    run.state = HL_API_JOB_STATE_STOPPING; /* the job tells it to stop */
     assert_false(hl_container_is_stray(&run, 3, HL_API_CONTAINER_STATE_RUNNING));
 }
 
@@ -89,13 +90,13 @@ TEST(a_job_counts_on_the_containers_of_its_attempt_that_may_run_and_on_no_others
     run.plan = &plan;
     assert_true(hl_jobrun_wants(&run, 3, 4));
     assert_true(hl_jobrun_wants(&run, 3, 2));  /* its start may have arrived */
-    assert_false(hl_jobrun_wants(&run, 3, 1)); /* replaced: the plan has it no more */
+    assert_false(hl_jobrun_wants(&run, 3, 1)); /* replaced: no longer in the plan */
     assert_false(hl_jobrun_wants(&run, 2, 4));
     assert_false(hl_jobrun_wants(NULL, 3, 4));
-    containers[0].state = HL_API_CONTAINER_STATE_LOST; /* given up, the gang goes on */
+    containers[0].state = HL_API_CONTAINER_STATE_LOST; /* given up while the gang goes on */
     assert_false(hl_jobrun_wants(&run, 3, 4));
     assert_true(hl_jobrun_wants(&run, 3, 2));
-    run.state = HL_API_JOB_STATE_STOPPING; /* it is told to stop by the job */
+    run.state = HL_API_JOB_STATE_STOPPING; /* the job tells it to stop */
     assert_true(hl_jobrun_wants(&run, 3, 2));
     run.state = HL_API_JOB_STATE_FAILED;
     assert_false(hl_jobrun_wants(&run, 3, 2));
@@ -130,7 +131,7 @@ TEST(a_node_is_needed_while_a_container_may_run_there)
     assert_false(hl_jobrun_needs_node(&run, "node-0"));
     assert_true(hl_jobrun_needs_node(&run, "node-1"));
     assert_false(hl_jobrun_needs_node(&run, "node-2"));
-    run.state = HL_API_JOB_STATE_FAILED; /* whatever was last heard of it */
+    run.state = HL_API_JOB_STATE_FAILED; /* whatever was last reported of it */
     assert_false(hl_jobrun_needs_node(&run, "node-1"));
 }
 
@@ -180,7 +181,7 @@ TEST(a_job_gives_up_what_may_run_on_a_lost_node_when_it_has_waited_long_enough)
     assert_false(hl_jobrun_gives_up(&run, 1, &silence, &patience)); /* it has ended */
     silence.lost = false;                                           /* it answers again */
     assert_false(hl_jobrun_gives_up(&run, 0, &silence, &patience));
-    run.state = HL_API_JOB_STATE_STOPPING; /* nothing is to be saved */
+    run.state = HL_API_JOB_STATE_STOPPING; /* there is nothing to save */
     silence = (struct hl_node_silence){.lost = true, .silent_ms = 5000};
     assert_true(hl_jobrun_gives_up(&run, 0, &silence, &patience));
 }
@@ -217,7 +218,7 @@ TEST(a_message_names_the_rank_that_failed_if_its_container_holds_it)
     snprintf(containers[0].message, sizeof(containers[0].message), "rank 0: exit code 1");
     snprintf(containers[1].message, sizeof(containers[1].message), "rank 1: killed");
     assert_int_equal(hl_jobrun_failed_rank(&run).rank, 1);
-    /* another container's rank, or none: it is not believed */
+    /* another container's rank, or none: it is ignored */
     snprintf(containers[1].message, sizeof(containers[1].message), "rank 5: killed");
     assert_int_equal(hl_jobrun_failed_rank(&run).rank, 0);
     snprintf(containers[1].message, sizeof(containers[1].message), "its node is lost");

@@ -8,7 +8,8 @@
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
-/* The actions of one step as text: "start 1.0 node-0; release 1; ". Words stand for records. */
+/* The actions of one step as text: "start 1.0 node-0; release 1; ". Plain words stand for
+ * records. */
 static char said[2048];
 
 static void tell(const struct hl_job_actions *a)
@@ -78,7 +79,7 @@ TEST(a_job_goes_from_submitted_to_succeeded)
     assert_string_equal(said, "waiting; ");
     assert_string_equal(run.reason, "needs 2 slots");
     STEP(.kind = HL_JOB_EV_NOT_PLACED, .text = "needs 2 slots");
-    assert_string_equal(said, ""); /* said once */
+    assert_string_equal(said, ""); /* reported once */
     STEP(.kind = HL_JOB_EV_SLOTS);
     assert_string_equal(said, "place 1; ");
     STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(2));
@@ -147,7 +148,7 @@ TEST(late_and_repeated_statuses_change_nothing)
     assert_int_equal(run.attempt, 2);
     STATUS(1, 0, FAILED);
     assert_string_equal(said, "");
-    STATUS(1, 0, RUNNING); /* of the old attempt: nobody wants it any more */
+    STATUS(1, 0, RUNNING); /* from the old attempt, which is not wanted any more */
     assert_string_equal(said, "stop 1.0 node-x; ");
     STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1));
     STATUS(1, 0, SUCCEEDED);
@@ -218,7 +219,7 @@ TEST(a_gang_that_is_stopped_for_another_waits_again_and_uses_no_restart)
     assert_string_equal(said, "preempted; stop 1.0 node-0; stop 1.1 node-1; ");
     assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
     STEP(.kind = HL_JOB_EV_PREEMPT, .attempt = 3, .preemptor = "other-8", .text = "x");
-    assert_string_equal(said, ""); /* it stops already */
+    assert_string_equal(said, ""); /* it is stopping already */
     STATUS(1, 0, SUCCEEDED);       /* it has saved and ended */
     STATUS(1, 1, FAILED, .now_ms = 5000);
     assert_string_equal(said, "release 1; restarting; place 2; ");
@@ -266,7 +267,7 @@ TEST(a_lost_node_restarts_the_gang_without_using_up_restarts)
     STEP(.kind = HL_JOB_EV_NODE_LOST, .node = "node-1");
     assert_string_equal(said, "node-lost; stop 1.0 node-0; ");
     STATUS(1, 1,
-           RUNNING); /* the node is back before the gang is down: its container must end too */
+           RUNNING); /* the node is back before the gang has stopped: its container must end, too */
     assert_string_equal(said, "stop 1.1 node-1; ");
     STATUS(1, 0, STOPPED);
     assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
@@ -290,7 +291,7 @@ TEST(a_job_that_may_not_be_repeated_fails_with_its_node)
     restart_lost = false;
     struct hl_jobrun run = started(2, 0);
     STEP(.kind = HL_JOB_EV_NODE_LOST, .node = "node-1");
-    assert_int_equal(run.goal, HL_API_JOB_GOAL_RESTART); /* no rank of it has begun */
+    assert_int_equal(run.goal, HL_API_JOB_GOAL_RESTART); /* none of its ranks has started */
     hl_jobrun_fini(&run);
 
     run = started(2, 0);
@@ -304,7 +305,7 @@ TEST(a_job_that_may_not_be_repeated_fails_with_its_node)
     assert_int_equal(run.attempt, 1);
     assert_non_null(strstr(run.reason, "node-1"));
     assert_non_null(strstr(run.reason, "onNodeLost"));
-    STATUS(1, 1, RUNNING, .now_ms = 9000); /* it comes back: its ranks are of no use any more */
+    STATUS(1, 1, RUNNING, .now_ms = 9000); /* it comes back: its ranks are not needed any more */
     assert_string_equal(said, "stop 1.1 node-x; ");
     hl_jobrun_fini(&run);
     restart_lost = true;
@@ -331,7 +332,7 @@ TEST(a_node_that_is_silent_for_a_while_costs_nothing)
 
 /* ---- how often, and how soon ----------------------------------------------------------------- */
 
-/* The attempt that waits is placed, runs from `at` on and fails after `ms`. */
+/* The waiting attempt is placed, runs from `at` on and fails after `ms`. */
 static void run_and_fail(struct hl_jobrun *r, int64_t at, int64_t ms, int code, int64_t reached)
 {
     struct hl_jobrun run = *r;
@@ -354,10 +355,10 @@ TEST(attempts_that_bring_no_new_step_are_waited_for_longer_each_time)
     assert_int_equal(hl_jobrun_next_ms(&run), 2010 + 1000);
     assert_true(hl_jobrun_backs_off(&run, 3009));
     STEP(.kind = HL_JOB_EV_SLOTS, .now_ms = 2500);
-    assert_string_equal(said, ""); /* whatever is free */
+    assert_string_equal(said, ""); /* although slots are free */
     STEP(.kind = HL_JOB_EV_TIMER, .now_ms = 3009);
     assert_string_equal(said, "");
-    struct hl_job_actions again = {0}; /* a Controller that comes back waits on */
+    struct hl_job_actions again = {0}; /* a restarted Controller goes on waiting */
     assert_int_equal(hl_jobrun_resume(&run, &again), HL_OK);
     assert_int_equal(again.count, 0);
     hl_job_actions_fini(&again);
@@ -386,7 +387,8 @@ TEST(a_gang_that_trained_long_enough_has_all_of_its_restarts_again)
     struct hl_jobrun run = started(1, 1);
     run_and_fail(&run, 1000, 10, 1, 5);
     assert_int_equal(run.failed.used, 1);
-    STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1), .now_ms = 500000); /* no slots so long */
+    STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1),
+         .now_ms = 500000); /* no free slots until then */
     run_and_fail(&run, 500000, 60000, 1, 6);
     assert_int_equal(run.failed.used, 1);
     assert_int_equal(run.state, HL_API_JOB_STATE_PENDING);
@@ -396,13 +398,13 @@ TEST(a_gang_that_trained_long_enough_has_all_of_its_restarts_again)
 
     run = started(1, 1);
     run_and_fail(&run, 1000, 10, 1, 5);
-    run_and_fail(&run, 2000, 90000, 1, 5); /* long, but the same steps again: it never ends */
+    run_and_fail(&run, 2000, 90000, 1, 5); /* long, but the same steps again: it would never end */
     assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
     hl_jobrun_fini(&run);
 
     run = started(1, 1);
     run_and_fail(&run, 1000, 10, 1, 0);
-    run_and_fail(&run, 2000, 90000, 1, 0); /* its ranks tell no steps */
+    run_and_fail(&run, 2000, 90000, 1, 0); /* its ranks report no steps */
     assert_int_equal(run.state, HL_API_JOB_STATE_PENDING);
     hl_jobrun_fini(&run);
     policy = (struct hl_jobrun_policy){0};
@@ -411,7 +413,7 @@ TEST(a_gang_that_trained_long_enough_has_all_of_its_restarts_again)
 TEST(what_follows_from_a_failure_is_the_jobs_to_say)
 {
     struct hl_jobrun run = started(1, 5);
-    run_and_fail(&run, 1000, 10, 2, 0); /* a mistake, also where the file says nothing */
+    run_and_fail(&run, 1000, 10, 2, 0); /* a mistake, also if the file does not say so */
     assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
     assert_int_equal(run.last_failure, HL_API_FAILURE_KIND_MISTAKE);
     assert_non_null(strstr(run.reason, "not repeated: onFailure ends the job after mistake"));
@@ -462,7 +464,7 @@ TEST(deadlines_are_kept)
     STEP(.kind = HL_JOB_EV_TIMER, .now_ms = 65999);
     assert_string_equal(said, "");
     STATUS(1, 0, STOPPED, .now_ms = 66000);
-    STEP(.kind = HL_JOB_EV_TIMER, .now_ms = 66000); /* told again until it ends */
+    STEP(.kind = HL_JOB_EV_TIMER, .now_ms = 66000); /* repeated until it ends */
     assert_string_equal(said, "stop 1.1 node-1; ");
     assert_int_equal(hl_jobrun_next_ms(&run), 71000);
     STATUS(1, 1, STOPPED, .now_ms = 67000);
@@ -475,7 +477,8 @@ TEST(deadlines_are_kept)
     STEP(.kind = HL_JOB_EV_TIMER, .now_ms = 6000);
     assert_string_equal(said, "timeout; stop 1.0 node-0; ");
     STATUS(1, 0, STOPPED);
-    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED); /* a second time would take as long */
+    assert_int_equal(run.state,
+                     HL_API_JOB_STATE_FAILED); /* a second time would take just as long */
     hl_jobrun_fini(&run);
 }
 
@@ -498,7 +501,7 @@ TEST(a_container_that_vanishes_counts_as_failed)
     hl_jobrun_fini(&run);
 }
 
-/* A watch tells of a pod's end the way it told of its beginning. */
+/* A watch reports a pod's end in order after its beginning. */
 TEST(what_is_told_in_order_is_believed_at_once)
 {
     struct hl_jobrun run = started(1, 0);

@@ -1,4 +1,4 @@
-/* The state machine in a world that loses messages and nodes, repeats and reorders. */
+/* The state machine in a world that loses, repeats and reorders messages and loses nodes. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct world {
     struct body bodies[ATTEMPTS][CONTAINERS];
     int down[NODES];
     int want_place;
-    int held; /* slots of how many attempts are held */
+    int held; /* how many attempts hold slots */
     struct hl_job_actions queue;
     size_t next; /* of the queue */
     int64_t now;
@@ -44,7 +44,7 @@ static void no_old_attempt_lives(const struct world *w, int attempt)
             assert_false(w->bodies[a][i].alive && !w->bodies[a][i].orphan);
 }
 
-/* What the step asked for at once is checked at once; starts and stops travel in the queue. */
+/* Actions that apply at once are checked at once; starts and stops travel in the queue. */
 static void check_actions(struct world *w, const struct hl_job_actions *out, size_t from)
 {
     for (size_t i = from; i < out->count; i++) {
@@ -121,7 +121,7 @@ static void deliver(struct world *w)
     if (x->kind == HL_JOB_DO_START && !b->exists) {
         *b = (struct body){
             .exists = 1, .alive = 1, .state = HL_API_CONTAINER_STATE_STARTING, .node = node};
-        /* The call was under way when its node was given up, and arrives after all. */
+        /* The call was in flight when its node was given up, and arrives after all. */
         b->orphan = x->attempt != w->run.attempt || hl_job_state_ended(w->run.state) ||
                     w->run.containers[x->index].state == HL_API_CONTAINER_STATE_LOST;
     }
@@ -153,7 +153,7 @@ static void live(struct world *w, unsigned failures)
                                                       : HL_API_CONTAINER_STATE_SUCCEEDED;
 }
 
-/* An Agent reports a container, sometimes with what was true earlier. */
+/* An Agent reports a container, sometimes with outdated facts. */
 static void report(struct world *w)
 {
     int a, i;
@@ -205,7 +205,7 @@ static void lose_or_find_a_node(struct world *w)
     feed(w, (struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = node_name(node)});
 }
 
-/* kill -9 of the Controller: what was not delivered is lost, the record is read back. */
+/* kill -9 of the Controller: undelivered messages are lost, the record is read back. */
 static void restart_controller(struct world *w)
 {
     json_t *doc = hl_jobrun_to_json(&w->run);
@@ -266,7 +266,7 @@ static int bodies_alive(const struct world *w)
     return n;
 }
 
-/* Nothing breaks any more: the job must come to an end and leave nothing behind. */
+/* From now on nothing fails: the job must end and leave nothing behind. */
 static void calm(struct world *w)
 {
     memset(w->down, 0, sizeof(w->down));

@@ -1,4 +1,4 @@
-/* A gang that runs and changes its size: containers of an attempt come and go, by their index. */
+/* A running gang that changes its size: containers of an attempt come and go, by their index. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void gang_free(struct gang *g, int index)
     gang_step(g, (struct hl_job_event){.kind = HL_JOB_EV_FREED, .attempt = 1, .index = index});
 }
 
-/* "start 3, stop 1": what is to be done with containers. */
+/* "start 3, stop 1": requested changes of containers. */
 static const char *gang_asked(const struct gang *g)
 {
     static char text[256];
@@ -94,7 +94,7 @@ static void gang_shrink(struct gang *g)
               (struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = "node-1", .plan = plan});
 }
 
-/* A container on `node` is to join. */
+/* A container on `node` is going to join. */
 static void gang_grow(struct gang *g, const char *node)
 {
     struct hl_plan *plan = NULL, *more = plan_of(1);
@@ -152,8 +152,9 @@ TEST(a_container_that_leaves_keeps_its_slot_until_it_has_ended)
     assert_string_equal(gang_asked(&g), "free 1, stop 2");
     gang_free(&g, 2);
     assert_int_equal(g.run.container_count, 3);
-    gang_status(&g, 2,
-                HL_API_CONTAINER_STATE_FAILED); /* of the stop: nothing follows for the gang */
+    gang_status(
+        &g, 2,
+        HL_API_CONTAINER_STATE_FAILED); /* caused by the stop: without consequence for the gang */
     assert_string_equal(gang_asked(&g), "free 2");
     assert_int_equal(g.run.state, HL_API_JOB_STATE_RUNNING);
     gang_free(&g, 2);

@@ -1,4 +1,4 @@
-/* A gang with containers that are parked on other servers. */
+/* A gang with parked containers on other servers. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void container(int index, enum hl_api_container_state state, bool parked)
                                .is_parked = parked});
 }
 
-/* Who watched its ranks was killed with them. */
+/* The process that watched its ranks was killed with them. */
 static void lose_container(int index)
 {
     step((struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
@@ -61,7 +61,7 @@ static void lose(const char *node)
     step((struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = node, .text = "silent"});
 }
 
-/* A gang of two that runs, and as many parked. */
+/* A running gang of two, and as many parked containers. */
 static int begin(void **state)
 {
     static const struct hl_jobrun_opts opts = {.id = "j",
@@ -107,12 +107,14 @@ TEST_IN(begin, end, a_parked_container_takes_the_place_of_a_lost_one_in_the_same
     assert_string_equal(run.plan->master_node, "node-2"); /* where rank 0 is now */
     assert_string_equal(run.plan->master_address, "10.0.1.2");
 
-    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true); /* said before it heard of its ranks */
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING,
+              true); /* reported before it knew of its ranks */
     assert_int_equal(run.containers[PARKED].state, HL_API_CONTAINER_STATE_WANTED);
     container(PARKED, HL_API_CONTAINER_STATE_RUNNING, false);
     assert_int_equal(run.containers[PARKED].state, HL_API_CONTAINER_STATE_RUNNING);
     assert_true(hl_jobrun_has_ranks(&run, PARKED));
-    container(PARKED, HL_API_CONTAINER_STATE_FAILED, false); /* it counts as any of the gang now */
+    container(PARKED, HL_API_CONTAINER_STATE_FAILED,
+              false); /* it now counts as any container of the gang */
     assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
 }
 
@@ -173,14 +175,14 @@ TEST_IN(begin, end, a_gang_with_a_spare_in_use_comes_back_from_its_record)
     assert_false(hl_jobrun_has_ranks(&back, 0));
     assert_true(hl_jobrun_is_parked(&back, PARKED + 1));
     assert_false(hl_jobrun_is_parked(&back, 0));
-    assert_int_equal(hl_jobrun_resume(&back, &a), HL_OK); /* the start is said again */
+    assert_int_equal(hl_jobrun_resume(&back, &a), HL_OK); /* the start is repeated */
     assert_int_equal(a.list[0].kind, HL_JOB_DO_START);
     assert_int_equal(a.list[0].index, PARKED);
     hl_job_actions_fini(&a);
     hl_jobrun_fini(&back);
 }
 
-/* The plan of now with one more parked container, of index `index` on `node`. */
+/* The present plan with one more parked container, of index `index` on `node`. */
 static struct hl_plan *plan_refilled(int index, const char *node)
 {
     struct hl_plan *plan = NULL;
@@ -199,7 +201,7 @@ TEST_IN(begin, end, a_spare_that_was_used_is_missing_until_another_one_is_parked
     assert_int_equal(hl_jobrun_missing_spares(&run, 3), 1); /* none was found at the start */
     container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
     container(PARKED + 1, HL_API_CONTAINER_STATE_FAILED, true);
-    assert_int_equal(hl_jobrun_missing_spares(&run, 2), 0); /* it would only end again */
+    assert_int_equal(hl_jobrun_missing_spares(&run, 2), 0); /* it would only be lost again */
     lose("node-0");
     assert_int_equal(hl_jobrun_missing_spares(&run, 2), 1);
     step((struct hl_job_event){.kind = HL_JOB_EV_GROW, .plan = plan_refilled(4, "node-9")});
@@ -209,7 +211,7 @@ TEST_IN(begin, end, a_spare_that_was_used_is_missing_until_another_one_is_parked
 
     container(4, HL_API_CONTAINER_STATE_RUNNING, true);
     container(PARKED, HL_API_CONTAINER_STATE_RUNNING, false);
-    lose("node-2"); /* where the ranks of node-0 had gone on */
+    lose("node-2"); /* where the ranks of node-0 went on */
     assert_string_equal(said, "node-lost; spare-used; start 4; ");
     assert_int_equal(run.plan->containers[4].ranks[0].rank, 0);
     assert_string_equal(run.plan->master_node, "node-9");
@@ -223,7 +225,7 @@ TEST_IN(begin, end, a_parked_container_that_is_lost_with_its_server_is_missing)
     assert_int_equal(hl_jobrun_missing_spares(&run, 2), 1);
     container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true); /* its server is back */
     assert_string_equal(said, "stop 2; ");
-    assert_int_equal(hl_jobrun_next_parked(&run, 0), -1); /* it is on its way out */
+    assert_int_equal(hl_jobrun_next_parked(&run, 0), -1); /* it is leaving */
     container(PARKED, HL_API_CONTAINER_STATE_STOPPED, true);
     assert_string_equal(said, "free 2; ");
 }
@@ -263,7 +265,7 @@ TEST_IN(begin, end, a_lost_container_goes_on_in_a_parked_one_and_its_slot_is_fre
 
 TEST_IN(begin, end, a_lost_container_without_a_parked_one_gets_another_in_its_slot)
 {
-    lose_container(1); /* those that are to be parked have not come up */
+    lose_container(1); /* the new parked containers have not come up */
     assert_string_equal(said, "container-lost; container-replaced; start 4; ");
     assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
     assert_int_equal(run.container_count, 4);
@@ -273,7 +275,7 @@ TEST_IN(begin, end, a_lost_container_without_a_parked_one_gets_another_in_its_sl
     assert_int_equal(run.plan->containers[1].ranks[0].rank, 1);
     assert_int_equal(hl_plan_position(run.plan, 1), -1);
 
-    container(1, HL_API_CONTAINER_STATE_RUNNING, false); /* said late of the one before */
+    container(1, HL_API_CONTAINER_STATE_RUNNING, false); /* a late report of the previous one */
     assert_string_equal(said, "stop 1; ");
     step((struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
                                .attempt = 1,
@@ -320,7 +322,7 @@ TEST_IN(begin, end, how_often_a_container_was_lost_goes_with_its_ranks_and_into_
     hl_jobrun_fini(&back);
 }
 
-/* Its node tells what it has, and this is not there: somebody has removed its record. */
+/* Its node lists its containers, and this one is missing: its record was removed. */
 static void vanish(int index)
 {
     step((struct hl_job_event){.kind = HL_JOB_EV_ABSENT,
@@ -365,7 +367,7 @@ TEST_IN(begin, end, a_gang_that_starts_replaces_no_lost_container)
     assert_non_null(strstr(run.reason, "it is not replaced: the gang was still starting"));
 }
 
-/* As it is told of a run, and of what its record says of it. */
+/* What is reported about a run, and what its record then says. */
 static void told_as_lost(int index, bool lost)
 {
     struct hl_jobrun back;
@@ -404,7 +406,8 @@ TEST_IN(begin, end, what_a_rank_says_makes_no_lost_container)
                                .text = "it vanished from its node",
                                .exit_code = 1});
     told_as_lost(0, false);
-    assert_int_equal(run.containers[0].failure, HL_API_FAILURE_KIND_EXIT); /* of its code */
+    assert_int_equal(run.containers[0].failure,
+                     HL_API_FAILURE_KIND_EXIT); /* a failure of its code */
 }
 
 TEST_IN(begin, end, a_container_that_replaces_a_lost_one_is_not_lost)

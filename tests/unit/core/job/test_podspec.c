@@ -1,4 +1,4 @@
-/* What a job file may add to its pods, and where a section says what it may not. */
+/* What a job file can add to its pods, and where a forbidden member of the section is reported. */
 #include "support/test.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The time ledger: its parts sum to the wall time, whatever comes. Times are worked out by hand. */
+/* The time ledger: its parts sum to the wall time in all cases. Times are worked out by hand. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ TEST(each_part_has_the_time_that_it_was_for)
     assert_int_equal(r.step_ms, 200 + 200 + 50);
     assert_int_equal(r.wall_ms, 950);
     assert_int_equal(r.steps, 3);
-    assert_int_equal(r.tokens, 20); /* as its process told at last */
+    assert_int_equal(r.tokens, 20); /* as its process finally reported */
     assert_true(r.reported);
     assert_true(r.goodput == 450.0 / 950.0);
 }
@@ -72,7 +72,7 @@ TEST(steps_after_a_failure_are_replayed_up_to_the_last_one)
     hl_ledger_enter(&l, HL_LEDGER_QUEUE, 3100);
     hl_ledger_enter(&l, HL_LEDGER_START, 3150);
     hl_ledger_enter(&l, HL_LEDGER_STEP, 3200);
-    report(&l, 6, 3600);  /* from a version of step 5 */
+    report(&l, 6, 3600);  /* from a version saved at step 5 */
     report(&l, 12, 4200); /* 7 to 10 again, 11 and 12 for the first time */
     hl_ledger_end(&l, true, 4200);
     struct hl_api_job_ledger r = hl_ledger_show(&l, 4200);
@@ -106,7 +106,7 @@ TEST(a_gang_that_comes_together_again_loses_and_replays_without_another_attempt)
     assert_int_equal(s.wall_ms, 3300);
 }
 
-/* Looked at every 500 ms: steps of 100 ms end unseen before the failure, and after it. */
+/* Looked at every 500 ms: steps of 100 ms end unobserved before and after the failure. */
 TEST(steps_between_two_looks_are_replayed_too)
 {
     struct hl_ledger l = running();
@@ -114,7 +114,7 @@ TEST(steps_between_two_looks_are_replayed_too)
     hl_ledger_report(&l, &r, 2000); /* it ran at 1100: 600 ms until its first step */
     r.step = r.steps = 8;
     hl_ledger_report(&l, &r, 2500);
-    /* 9 to 11 follow, a rank is lost, and the gang goes on from step 5 */
+    /* 9 to 11 follow, a rank is lost, and the gang resumes at step 5 */
     r = (struct hl_ledger_report){
         .step = 8, .steps = 3, .generation = 2, .usual_ms = 100, .done_before = 12};
     hl_ledger_report(&l, &r, 3600);
@@ -152,7 +152,7 @@ TEST(reports_that_come_late_or_twice_change_nothing)
     report(&l, -1, 2170);
     struct hl_api_job_ledger r = hl_ledger_show(&l, 2200);
     assert_int_equal(r.steps, 2);
-    assert_int_equal(r.step_ms, 100 + 100); /* 6, and what is open */
+    assert_int_equal(r.step_ms, 100 + 100); /* 6, and the open time */
     assert_int_equal(r.wall_ms, 1200);
 }
 
@@ -173,7 +173,7 @@ TEST(a_restart_counts_by_the_boot_clock_whatever_the_wall_clock_says)
     report(&l, 0, 2000);
     report(&l, 1, 2100);
     /* 300 ms later on the same boot, and the wall clock was set back by an hour: the new steady
-     * clock begins anywhere */
+     * clock starts anywhere */
     struct hl_ledger back =
         stored_and_read(&l, 2150, (struct hl_ledger_clocks){"boot", 5000, 10000000},
                         (struct hl_ledger_clocks){"boot", 5300, 6400300}, 700000);

@@ -2,7 +2,7 @@
  *
  * Owns:    one struct hl_migration, of the file that includes it.
  * Threads: one.
- * Errors:  none: what is not as expected fails the test.
+ * Errors:  none: anything unexpected fails the test.
  * Units:   ms.
  * Limits:  none.
  */
@@ -72,7 +72,7 @@ static inline void give(struct hl_move_order order)
     assert_int_equal(hl_migration_order(&moves, &order, now), HL_OK);
 }
 
-/* The next action, which is of that kind. */
+/* The next action, which must be of this kind. */
 static inline struct hl_move_action take(enum hl_move_action_kind kind)
 {
     struct hl_move_action a;
@@ -129,7 +129,7 @@ static inline void answer_drop(struct hl_place place, hl_status st)
     hl_migration_dropped(&moves, a.rec.order.id, a.order, st, now);
 }
 
-/* Erased, and ended so. */
+/* Erased, and ended with this result. */
 static inline void take_end(hl_status st, bool left)
 {
     answer_journal(HL_MOVE_ERASE, HL_OK);
@@ -159,7 +159,7 @@ static inline void assert_phase(unsigned i, enum hl_move_phase phase)
     assert_string_equal(hl_move_phase_text(rec->phase), hl_move_phase_text(phase));
 }
 
-/* Move 1 from L2 of node 0 to that of node 1, up to the begin of a phase. */
+/* Takes move 1, from L2 of node 0 to that of node 1, to the beginning of a phase. */
 static inline void reach_copying(void)
 {
     give(order_of(1, l2_of_0, l2_of_1));

@@ -18,7 +18,7 @@ TEST(an_older_controller_is_refused_and_changes_nothing)
     assert_int_equal(hear(&newest, unsaid, 6), HL_EPERM);
     assert_non_null(strstr(hl_error_text(), "belongs to Controller epoch 6, and epoch 7"));
     assert_int_equal(hear(&newest, ours, 6),
-                     HL_EPERM); /* it registers with one that was replaced */
+                     HL_EPERM); /* it registers with a Controller that was replaced */
     assert_int_equal(newest.number, 7);
     assert_int_equal(hear(&newest, unsaid, 7), HL_OK);
 }
@@ -55,7 +55,7 @@ TEST(each_start_is_newer_than_all_before_whatever_the_clock)
     assert_int_equal(hl_epoch_next(1700000000, 12), 1700000001);
     assert_int_equal(hl_epoch_next(5, -3), 6);
     assert_int_equal(hl_epoch_next(1600000000, 1700000000),
-                     1700000000); /* of an old copy of its state */
+                     1700000000); /* from an old copy of its state */
 }
 
 TEST(it_is_read_as_it_was_written)

@@ -58,7 +58,7 @@ TEST_IN(rig_begin, rig_end, wrong_bytes_are_not_switched_to)
     answer_copy(HL_OK, SIZE, CRC + 1);
     answer_write(HL_MOVE_PHASE_UNDOING, HL_OK);
     pass(0);
-    answer_check(ONLY(l2_of_0)); /* what is at the goal has another CRC */
+    answer_check(ONLY(l2_of_0)); /* the copy at the target has another CRC */
     take_end(HL_ECORRUPT, false);
 }
 
@@ -100,7 +100,7 @@ TEST_IN(rig_begin, rig_end, without_a_confirmed_copy_nothing_is_dropped)
     hl_migration_checked(&moves, a.rec.order.id, a.order, HL_EUNAVAIL, NULL, 0, now);
     take_none();
     pass(100);
-    take(HL_MOVE_CHECK); /* which is not answered */
+    take(HL_MOVE_CHECK); /* it is not answered */
     pass(100);
     take(HL_MOVE_CHECK);
     pass(3000);
@@ -119,7 +119,7 @@ TEST_IN(rig_begin, rig_end, a_copy_is_dropped_while_enough_domains_have_others)
     take_none();
     pass(100);
     struct hl_move_action a = take(HL_MOVE_CHECK);
-    /* both of the others are in one domain; then in two, of which one has wrong bytes */
+    /* both others are in one domain; then in two, one with wrong bytes */
     struct hl_move_copy copies[] = {copy_at(l2_of_0, 0), copy_at(l2_of_1, 1), copy_at(pool, 1)};
     hl_migration_checked(&moves, a.rec.order.id, a.order, HL_OK, copies, 3, now);
     take_none();
@@ -160,7 +160,7 @@ TEST_IN(rig_begin, rig_end, a_drop_that_fails_is_confirmed_anew)
     answer_drop(l2_of_0, HL_EBUSY);
     pass(100);
     answer_check(BOTH);
-    take(HL_MOVE_DROP); /* which is not answered */
+    take(HL_MOVE_DROP); /* it is not answered */
     pass(100);
     answer_check(ONLY(l2_of_1));
     take_end(HL_OK, false);
@@ -214,7 +214,7 @@ TEST_IN(rig_begin, rig_end, cancelling_stops_the_copy_and_drops_what_came)
     assert_int_equal(hl_migration_cancel(&moves, id_of(1), now), HL_OK); /* once more */
     take(HL_MOVE_STOP);
     take_none();
-    hl_migration_copied(&moves, id_of(1), copy.order, HL_OK, SIZE, CRC, now); /* it was ready */
+    hl_migration_copied(&moves, id_of(1), copy.order, HL_OK, SIZE, CRC, now); /* it was complete */
     answer_write(HL_MOVE_PHASE_UNDOING, HL_OK);
     assert_int_equal(hl_migration_cancel(&moves, id_of(1), now), HL_OK);
     pass(0);
@@ -237,7 +237,7 @@ TEST_IN(rig_begin, rig_end, a_move_that_is_switched_can_be_turned_back_until_its
     assert_false(is_hidden(l2_of_0));
     assert_true(is_hidden(l2_of_1));
     pass(499);
-    take_none(); /* the goal has had readers */
+    take_none(); /* the target has had readers */
     pass(1);
     answer_check(BOTH);
     answer_drop(l2_of_1, HL_OK);
@@ -362,7 +362,7 @@ TEST_IN(rig_begin, rig_end, a_switch_that_was_not_committed_is_undone_in_the_jou
     take_end(HL_EIO, false);
 }
 
-/* The record as if another Controller had written it. */
+/* The record as another Controller would have written it. */
 static void restore(enum hl_move_phase phase)
 {
     struct hl_move_rec rec = {.order = order_of(1, l2_of_0, l2_of_1), .phase = phase};
@@ -387,7 +387,7 @@ TEST_IN(rig_begin, rig_end, a_restored_copy_that_has_not_come_is_undone)
     answer_check(ONLY(l2_of_0));
     assert_true(hl_id_equal(take(HL_MOVE_STOP).rec.order.id, id_of(1))); /* it may still run */
     answer_write(HL_MOVE_PHASE_UNDOING, HL_OK);
-    pass(500);          /* the Controller before may have offered it when nothing else was there */
+    pass(500); /* the previous Controller may have offered it when there was nothing else */
     answer_check(BOTH); /* now it has */
     answer_drop(l2_of_1, HL_OK);
     take_end(HL_ESTALE, false); /* nobody has cancelled it */

@@ -1,4 +1,5 @@
-/* Moves and what is around them: holders that go, shards that go, limits, and bad orders. */
+/* Moves and their environment: holders that disappear, shards that disappear, limits, and bad
+ * orders. */
 #include "unit/core/migration/migration_rig.h"
 
 static void node_gone(uint16_t node)
@@ -45,7 +46,7 @@ TEST_IN(rig_begin, rig_end, a_copy_ends_with_its_target)
     node_gone(1);
     take(HL_MOVE_STOP);
     answer_write(HL_MOVE_PHASE_UNDOING, HL_OK);
-    take_end(HL_EUNAVAIL, true); /* its inventory will say what it has */
+    take_end(HL_EUNAVAIL, true); /* its inventory will tell what it has */
 }
 
 TEST_IN(rig_begin, rig_end, a_copy_that_was_sent_survives_its_source)
@@ -216,7 +217,8 @@ TEST_IN(rig_begin, rig_end, moves_in_flight_are_limited_in_all)
     take(HL_MOVE_WRITE);
     answer_copy(HL_OK, SIZE, CRC);
     assert_int_equal(begun(), 2);
-    answer_write(HL_MOVE_PHASE_CLEANING, HL_OK); /* what is cleaned up is not in the way */
+    answer_write(HL_MOVE_PHASE_CLEANING,
+                 HL_OK); /* a move that is being cleaned up does not block it */
     take(HL_MOVE_SWITCHED);
     assert_int_equal(begun(), 3);
     assert_int_equal(take(HL_MOVE_WRITE).rec.order.id.lo, 3);
@@ -229,7 +231,7 @@ TEST_IN(rig_begin, rig_end, moves_in_flight_are_limited_per_node)
     assert_int_equal(hl_migration_configure(&moves, &opts), HL_OK);
     give(order_of(1, l2_of_0, l1_of_0)); /* counts once */
     give(order_of(2, pool, l2_of_0));
-    give(order_of(3, pool, l2_of_1)); /* goes before it */
+    give(order_of(3, pool, l2_of_1)); /* takes precedence */
     assert_int_equal(begun(), 2);
     assert_phase(2, HL_MOVE_PHASE_WAITING);
 }
@@ -260,7 +262,7 @@ TEST_IN(rig_begin, rig_end, urgent_moves_begin_first_and_equal_ones_in_their_ord
     static const unsigned expected[] = {1, 4, 5, 2, 3};
     struct hl_move_action a;
     unsigned n = 0;
-    while (hl_migration_next(&moves, &a)) { /* no record can be written, each can be erased */
+    while (hl_migration_next(&moves, &a)) { /* no record can be written, but each can be erased */
         bool written = a.kind == HL_MOVE_WRITE;
         if (written)
             assert_int_equal(a.rec.order.id.lo, expected[n++]);

@@ -1,4 +1,5 @@
-/* core/family_oracle.h - what a rank must hold, by concatenation and indexing of whole matrices.
+/* core/family_oracle.h - the expected tensors of a rank, by concatenation and indexing of whole
+ * matrices.
  *
  * Written from Megatron's rules, not from the tables of src/core/families: a test builds every
  * whole matrix of Megatron-core by hand, and the functions below cut it as Megatron does and
@@ -51,7 +52,7 @@ struct world {
     struct hl_partition_options o;
     struct hl_partition_plan plan;
     char *seen;
-    int pp; /* of what is checked */
+    int pp; /* stage and rank being checked */
     char part[32], at[64];
     uint64_t experts;
 };
@@ -244,8 +245,8 @@ static inline void by_pairs(struct world *w, const char *name, struct mx gate, s
                  mx_join(mx_chunk(gate, T, (uint64_t)t), mx_chunk(up, T, (uint64_t)t)));
 }
 
-/* Expert e of all, under its number on its rank. `up` of no rows: the columns of `m` are cut; with
- * `is_whole` nothing is. */
+/* Expert e of all, under its number on its rank. With `up` of no rows the columns of `m` are split;
+ * with `is_whole` nothing is. */
 static inline void expert(struct world *w, uint64_t e, uint64_t layer, const char *linear,
                           const char *kind, struct mx m, struct mx up, int is_whole)
 {

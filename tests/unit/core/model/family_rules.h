@@ -1,4 +1,4 @@
-/* core/family_rules.h - the sources and the rules that families share, for test_family_slices.c.
+/* core/family_rules.h - sources and rules that families share, for test_family_slices.c.
  *
  * Owns:    nothing.  Threads: one at a time.  Errors: fail the test.  Units: elements.
  * Limits:  one model at a time: `layer` and `body` are global.
@@ -34,7 +34,7 @@ static const struct hl_partition_options layouts[] = {
     {.tp = 4, .pp = 2, .ep = 2, .etp = 1, .vocab_divisor = 1},
 };
 
-static uint64_t layer; /* that is built or checked */
+static uint64_t layer; /* the layer being built or checked */
 static const char *body;
 
 static const char *hf(const char *name)

@@ -5,7 +5,7 @@
 #include "base/crc32.h"
 #include "core/model/partition.h"
 
-/* A function of where the bytes come from: replicas have it in common, nothing else has. */
+/* A function of the bytes' sources: equal for replicas, different for all else. */
 static inline uint32_t crc_of(const struct hl_partition_plan *p, uint32_t tensor)
 {
     uint32_t crc = 0;

@@ -1,5 +1,5 @@
-/* quantized_rig.h - a tiny model in every form that a quantized matrix is stored in, sliced and put
- * together again.
+/* quantized_rig.h - a tiny model in every form in which quantized matrices are stored, sliced and
+ * re-assembled.
  *
  * Owns:    models and slices are the caller's (hf_model_free, hf_slices_free).
  * Threads: one.
@@ -36,7 +36,7 @@ struct subject {
     enum hl_dtype scale_dtype;
     uint32_t scale_rank;
     uint64_t block[2];      /* 0 = all of that dimension */
-    const char *numbers[3]; /* endings of more scales, one number each */
+    const char *numbers[3]; /* endings of further scales, one number each */
     uint32_t number_rank;
 };
 

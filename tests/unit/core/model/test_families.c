@@ -1,4 +1,4 @@
-/* Expressions against values worked out by hand, and the tables against their own rules. */
+/* Expressions compared with values worked out by hand, and the tables with their own rules. */
 #include "support/test.h"
 
 #include <string.h>

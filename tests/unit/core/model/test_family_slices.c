@@ -1,5 +1,5 @@
-/* Every family against family_oracle.h: 4 layers, hidden 8, 4 heads of 4 in 2 groups, MLP 16 wide,
- * experts 4 wide, 10 words. */
+/* Every family compared with family_oracle.h: 4 layers, hidden 8, 4 heads of 4 in 2 groups, MLP 16
+ * wide, experts 4 wide, 10 words. */
 #include "core/families/logical.h"
 #include "family_rules.h"
 
@@ -559,14 +559,14 @@ TEST(what_stands_beside_a_text_model_is_whole_on_every_rank_of_the_first_stage)
         seen |= 1 << s->tp;
     }
     assert_int_equal(seen, 3);
-    assert_non_null(w->plan.logical); /* nothing else says that it is there */
+    assert_non_null(w->plan.logical); /* nothing else tells that it is there */
     hl_partition_fini(&w->plan);
     w->sources[w->count - 1].rank = 5;
     assert_int_equal(plan(w, &o), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), name));
 }
 
-/* The fixtures list by hand what a checkpoint has. */
+/* The fixtures list by hand the tensors of a checkpoint. */
 TEST(a_config_asks_for_the_tensors_of_its_checkpoint)
 {
     const struct hl_partition_options one = {.tp = 1, .pp = 1};

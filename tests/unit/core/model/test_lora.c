@@ -1,5 +1,5 @@
-/* Adapters: what a rank's A and B multiply to is the rank's slice of what the adapter's A and B
- * multiply to, module by module, in whole numbers that wrap. */
+/* Adapters: the product of a rank's A and B is the rank's slice of the product of the adapter's A
+ * and B, module by module, in wrapping whole numbers. */
 #include "support/test.h"
 
 #include "family_oracle.h"
@@ -277,7 +277,7 @@ static const struct hl_tensor *source_of(const struct hf_model *m, const char *n
     return NULL;
 }
 
-/* Rows [first, first + n) of the adapter's tensor, under that name. */
+/* Compares rows [first, first + n) of the adapter's tensor, under that name. */
 static void same_rows(struct hf_slices *s, int pp, int tp, const char *name,
                       const struct hf_model *m, const char *hf, uint64_t first, uint64_t n)
 {

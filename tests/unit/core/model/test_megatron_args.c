@@ -1,4 +1,4 @@
-/* What Megatron's parser would have made of the flags for these models, by hand. */
+/* The args that Megatron's parser would make from the flags for these models, by hand. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -36,7 +36,8 @@ static void drop(struct made *m)
     json_decref(m->notes);
 }
 
-/* Members of `want` are what the args have; JSON tells integers from reals, as Python does. */
+/* Checks that args has the members of `want`; JSON distinguishes integers from reals, as Python
+ * does. */
 static void has(const struct made *m, const char *want)
 {
     json_t *doc = json_loads(want, 0, NULL);
@@ -164,7 +165,7 @@ TEST(qwen2_moe_has_dense_layers_a_gated_shared_expert_and_softmax_first)
             "\"moe_shared_expert_intermediate_size\":32,\"moe_shared_expert_gate\":true,"
             "\"add_qkv_bias\":true,\"add_bias_linear\":false}");
     assert_null(json_object_get(m.args, "moe_router_topk"));
-    assert_int_equal(json_array_size(m.notes), 1); /* that the top k is not known */
+    assert_int_equal(json_array_size(m.notes), 1); /* says that the top k is not known */
     drop(&m);
 }
 

@@ -1,4 +1,4 @@
-/* The config of a model, as catalogues have it and as it is written. */
+/* The config of a model, as catalogues store it and as it is written. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "core/model/model_config.h"
 
-/* What the first releases have written, with a member that only a newer one would know. */
+/* As written by the first releases, plus a member that only a newer one would know. */
 #define HF                                                                                         \
     "\"hf\":{\"model_type\":\"mixtral\",\"hidden_size\":8,\"intermediate_size\":6,"                \
     "\"num_hidden_layers\":7,\"num_attention_heads\":2,\"num_key_value_heads\":1,"                 \
@@ -40,7 +40,7 @@ static struct hl_model_config config_read(const char *text)
     return c;
 }
 
-/* It says the same as `want`, whatever the order of its members. */
+/* Equal to `want` regardless of the order of members. */
 static void is_written_as(const struct hl_model_config *c, const char *want)
 {
     char *text;
@@ -123,7 +123,7 @@ TEST(another_split_changes_only_sizes_and_stages)
     assert_int_equal(hl_split_config(IMPORTED, &(struct hl_api_split){.tp = 2, .pp = 1}, 7, &text),
                      HL_OK);
     c = config_read(text);
-    assert_int_equal(c.split.ep, 1); /* a family with experts says it always */
+    assert_int_equal(c.split.ep, 1); /* always present in a family with experts */
     assert_int_equal(c.split.etp, 2);
     assert_non_null(json_object_get(c.doc, "later"));
     free(text);
@@ -131,7 +131,7 @@ TEST(another_split_changes_only_sizes_and_stages)
     hl_model_config_fini(&own);
 }
 
-/* The member replaced in EVEN. */
+/* Is refused if this member of EVEN is replaced. */
 static void is_refused(const char *member, const char *value, const char *named)
 {
     struct hl_model_config c;

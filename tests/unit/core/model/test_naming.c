@@ -1,4 +1,4 @@
-/* The names of both namings by hand, as Megatron-core's gpt_layer_specs.py has them. */
+/* The names of both namings by hand, as in Megatron-core's gpt_layer_specs.py. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -184,7 +184,7 @@ TEST(latent_attention_keeps_the_norm_before_it_and_fuses_its_own)
         "decoder.layers.0.self_attention.linear_kv_down_proj.weight",
         "decoder.layers.1.self_attention.q_layernorm.weight"};
     struct hl_safetensors st = header(local, 5);
-    for (int round = 0; round < 2; round++) { /* its own naming changes nothing */
+    for (int round = 0; round < 2; round++) { /* applying its own naming changes nothing */
         assert_int_equal(hl_naming_apply(&st, HL_API_LAYER_NAMING_TE), HL_OK);
         for (size_t i = 0; i < 5; i++)
             assert_string_equal(st.tensors[i].name, te[i]);

@@ -1,4 +1,4 @@
-/* Slices against numbers worked out by hand: element [row, column] of a numbered tensor is
+/* Slices compared with numbers worked out by hand: element [row, column] of a numbered tensor is
  * base + 10 * row + column. */
 #include "support/test.h"
 
@@ -71,7 +71,7 @@ TEST(qkv_rows_stand_group_by_group)
     hf_model_free(m);
 }
 
-/* Megatron-core 0.16: the weight is cut plainly even when a rank then holds part of a group. */
+/* Megatron-core 0.16: the weight is split plainly even if a rank then holds part of a group. */
 TEST(more_ranks_than_groups_share_a_group_without_copies)
 {
     struct hf_fixture f = llama;
@@ -240,7 +240,7 @@ TEST(transformer_engine_names_move_the_norms)
     hf_model_free(m);
 }
 
-/* Any shape of any family, cut any way, gives the model back bit for bit. */
+/* Any shape of any family, split any way, gives the model back bit for bit. */
 TEST(random_models_come_back_bit_for_bit)
 {
     static const char *const archs[] = {"llama", "qwen2", "gpt2", "mistral"};

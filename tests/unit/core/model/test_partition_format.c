@@ -1,10 +1,10 @@
-/* Quantized matrices. What is compared is the pair of an element and the scale that it is
- * multiplied by: pairs of the checkpoint, cut by Megatron's rules, against pairs of the ranks. */
+/* Quantized matrices. Compared are pairs of an element and its scale: the checkpoint's pairs, split
+ * by Megatron's rules, with the ranks' pairs. */
 #include "quantized_rig.h"
 
 TESTS_IN(NULL, free_oracle)
 
-/* Element (r, c) and, above its 8 bits, the lowest 24 of its scale, which is of `block` rows. */
+/* Element (r, c) and, above its 8 bits, the lowest 24 of its scale, which covers `block` rows. */
 static struct mx pairs_by(const struct subject *s, struct held w, struct held scale, uint64_t block)
 {
     uint64_t rows = w.t->shape[0], cols = w.t->shape[1] * s->per_byte;
@@ -32,7 +32,7 @@ static struct mx pairs_of(const struct subject *s, struct held w, struct held sc
     return pairs_by(s, w, scale, s->block[0]);
 }
 
-/* A fused weight says by its shape and its scales' how many rows one stands for. */
+/* A fused weight's shape and that of its scales give the number of rows per scale. */
 static uint64_t rows_of_scale(const struct subject *s, struct held w, struct held scale)
 {
     uint64_t rows = w.t->shape[0], n = scale.t->rank > 0 ? scale.t->shape[0] : 0;
@@ -61,7 +61,7 @@ static void same_pairs(const struct subject *s, const struct hf_slices *got, int
                      have.v[i], want.v[i]);
 }
 
-/* Scales of one number: those of the sources, in order, on every rank. */
+/* Scales of one number: the sources' numbers, in order, on every rank. */
 static void same_numbers(const struct hf_model *m, const struct hf_slices *got, int tp, int layer,
                          const char *module, const char *ending, size_t first, size_t n)
 {
@@ -180,7 +180,7 @@ static struct hf_model *gpt_oss_of(struct hl_hf_config *c)
     return m;
 }
 
-/* The pairs of one expert, [out, in], as subjects[].block {1, 32}. */
+/* The pairs of one expert, [out, in], with subjects[].block {1, 32}. */
 static struct mx expert_pairs(const struct hf_model *m, const struct subject *s, const char *name,
                               uint64_t e, uint64_t rows, uint64_t cols)
 {

@@ -1,5 +1,5 @@
-/* Scales that are not cut as their matrix: numbers, and rows of blocks that a fused matrix has more
- * than once. */
+/* Scales that are not split like their matrix: single numbers, and rows of blocks that a fused
+ * matrix has more than once. */
 #include "quantized_rig.h"
 
 #include "base/crc32.h"
@@ -10,7 +10,7 @@ TESTS_IN(NULL, free_oracle)
 
 /* ---- scales of one number ------------------------------------------------------------------- */
 
-/* What one of the ranks' tensors has: numbers of these sources, in this order. */
+/* What a rank's tensor has: the numbers of these sources, in this order. */
 struct numbers {
     const char *name;
     const char *of[3];
@@ -45,7 +45,8 @@ static struct hf_model *model_with_numbers(const struct subject *s)
     for (int l = 0; l < LAYERS; l++)
         for (size_t i = 0; i < HL_ARRAY_LEN(all_numbers); i++)
             for (size_t k = 0; k < 3 && all_numbers[i].of[k] != NULL; k++)
-                if (strstr(all_numbers[i].of[k], "input_scale") == NULL) /* the subject has it */
+                if (strstr(all_numbers[i].of[k], "input_scale") ==
+                    NULL) /* the subject has this one */
                     add(m, w_text("model.layers.%d.%s", l, all_numbers[i].of[k]), HL_DTYPE_F32, 0,
                         NULL);
     return m;
@@ -87,8 +88,8 @@ TEST(a_scale_of_one_number_is_on_every_rank_that_has_rows_of_its_matrix)
     }
 }
 
-/* Worked out by hand: heads of 4 rows, blocks of 8. K and V have a block each, and every group's
- * head takes one half. */
+/* Worked out by hand: heads of 4 rows, blocks of 8. K and V have a block each, and each group's
+ * head takes half of it. */
 TEST(a_scale_row_is_there_once_for_each_piece_that_its_block_is_cut_into)
 {
     static const struct {
@@ -120,7 +121,7 @@ TEST(a_scale_row_is_there_once_for_each_piece_that_its_block_is_cut_into)
 
 /* ---- any layout ------------------------------------------------------------------------------ */
 
-/* At every tp and pp that cuts no block. */
+/* All tp and pp that split no block. */
 static size_t layouts_of(const struct subject *s, const struct hf_model *m, struct rs_layout *list)
 {
     size_t n = 0;

@@ -1,7 +1,7 @@
-/* Models as they are published: by their config.json a family asks for exactly the tensors that the
- * model's files have, at their real sizes, and cuts them. Nothing is read but names and shapes.
+/* Models as they are published: from its config.json a family asks for exactly the tensors in the
+ * model's files, at their real sizes, and splits them. Only names and shapes are used.
  *
- * Sizes, and where they are from: metadata.total_size of model.safetensors.index.json of
+ * Sizes and their sources: metadata.total_size of model.safetensors.index.json of
  * meta-llama/Meta-Llama-3-8B, mistralai/Mistral-7B-Instruct-v0.2, mistralai/Mixtral-8x7B-v0.1,
  * Qwen/Qwen2.5-7B-Instruct, Qwen/Qwen1.5-MoE-A2.7B, Qwen/Qwen3-8B, Qwen/Qwen3-30B-A3B,
  * google/gemma-2-9b, microsoft/Phi-3-mini-4k-instruct, deepseek-ai/DeepSeek-V2-Lite and
@@ -40,8 +40,8 @@
 struct published {
     const char *name, *config;
     size_t tensors;    /* in its files; 0 = not known */
-    uint64_t elements; /* of them */
-    bool mtp;          /* with the layers that predict more tokens, as its files have them */
+    uint64_t elements; /* in those tensors */
+    bool mtp;          /* including the layers that predict more tokens, if its files have them */
     struct hl_partition_options cut;
 };
 
@@ -179,7 +179,7 @@ static void header_free(struct header *h)
     hl_hf_config_fini(&h->config);
 }
 
-/* How a tensor of the family stands in the files. */
+/* How the files store a tensor of the family. */
 typedef void (*form)(struct header *h, const struct hl_tensor *t);
 
 static void plain(struct header *h, const struct hl_tensor *t)
@@ -206,7 +206,7 @@ static hl_status plan(const struct header *h, const struct hl_partition_options 
     return hl_partition_plan(&h->config, h->tensors, h->count, o, out);
 }
 
-/* Of the embedding and the head, in a layer that predicts more tokens: not stored again. */
+/* The embedding's and the head's, in a layer that predicts more tokens: not stored again. */
 static bool is_copy(const char *name)
 {
     return strstr(name, ".layers.") != NULL &&

@@ -1,5 +1,5 @@
-/* A view is right when the names it shows, with the bytes that are stored, are those that slicing
- * the model anew for the wanted split gives. */
+/* A view is right if its names, with the stored bytes, are those of a fresh slicing of the model
+ * for the wanted split. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static const struct hf_fixture gpt2 = {.arch = "gpt2",
 
 #define STORED_MAX 256
 
-/* All shards of a sliced model, and as many of optimizer state that follow them. */
+/* All shards of a sliced model, and as many shards of optimizer state. */
 struct store {
     struct hf_slices slices;
     struct hl_stored_part list[STORED_MAX];
@@ -85,7 +85,7 @@ static void store_free(struct store *st)
     hf_slices_free(&st->slices);
 }
 
-/* The bytes of a stored tensor; of state those of its parameter. */
+/* The bytes of a stored tensor; for state, those of its parameter. */
 static const struct hf_slice *stored_slice(const struct store *st, size_t index, const char *name)
 {
     const struct hl_stored_part *s = &st->list[index];
@@ -134,7 +134,7 @@ static void expect_view(const struct store *from, const struct hl_view *v,
     assert_int_equal(states, wanted);
 }
 
-/* What is expected of a rank that saves under the split: the layouts of a fresh slicing. */
+/* The expected layouts of a rank that saves under the split: those of a fresh slicing. */
 static void expect_layouts(const struct store *from, const struct hl_view *v,
                            const struct hl_partition_plan *plan, int pp, int tp)
 {
@@ -157,7 +157,7 @@ static void expect_layouts(const struct store *from, const struct hl_view *v,
         free(layout);
         parts++;
     }
-    assert_int_equal(count, 2 * parts); /* and as many of state */
+    assert_int_equal(count, 2 * parts); /* and as many shards of state */
 }
 
 static void check_pair(const struct hf_model *m, const struct hl_partition_options *a,
@@ -259,7 +259,7 @@ TEST(what_cannot_be_shown_is_refused_by_name)
     assert_int_equal(view_of(list, 4, &two, 2), HL_EINVAL);
     assert_int_equal(view_of(list, 2, &one, 0), HL_ENOENT);
     assert_non_null(strstr(hl_error_text(), "layer-0001"));
-    list[2].layout = NULL; /* of an earlier release */
+    list[2].layout = NULL; /* from an earlier release */
     assert_int_equal(view_of(list, 4, &two, 1), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "layer-0001"));
     list[2] = (struct hl_stored_part){0, 0, "lora", "a\tF32\t2\n", 0, NULL};
@@ -337,7 +337,8 @@ TEST(a_header_shows_only_the_named_tensors_end_to_end)
 
 #define SHARED "extra.bias\tF32\t2\n"
 
-/* What the stages have beside the model's own tensors: all of them one, stage 1 another. */
+/* What the stages hold besides the model's own tensors: all of them one tensor, stage 1 another
+ * one. */
 TEST(a_tensor_that_all_stages_hold_alike_is_on_every_stage)
 {
     const struct hl_partition_options one = {.tp = 1, .pp = 1}, two = {.tp = 1, .pp = 2};
@@ -354,7 +355,7 @@ TEST(a_tensor_that_all_stages_hold_alike_is_on_every_stage)
     struct hl_view_want want = {.split = &one, .layers = 2};
     struct hl_view v;
     assert_int_equal(hl_view_position(list, n, &want, &arena, &v), HL_OK);
-    assert_int_equal(v.count, 4); /* the head of stage 0 has nothing that stage 1's has not */
+    assert_int_equal(v.count, 4); /* the head of stage 0 has nothing that stage 1's lacks */
     assert_int_equal(v.parts[2].stored, 3);
     assert_true(v.parts[2].as_stored);
     want = (struct hl_view_want){.split = &two, .layers = 2};
@@ -371,7 +372,7 @@ TEST(a_tensor_that_all_stages_hold_alike_is_on_every_stage)
     assert_int_equal(view_of(list, n, &one, 0), HL_EUNSUPPORTED);
     list[1] = (struct hl_stored_part){0, 0, "head", "first\tF32\t2\n", 0, NULL};
     assert_int_equal(hl_view_position(list, n, &want, &arena, &v), HL_OK);
-    assert_int_equal(v.count, 2); /* each has what is its own, at the stage of the head */
+    assert_int_equal(v.count, 2); /* each has its own, at the stage of the head */
     want.pp = 1;
     assert_int_equal(hl_view_position(list, n, &want, &arena, &v), HL_OK);
     assert_int_equal(v.count, 3);

@@ -13,7 +13,7 @@
 #define LAYER  "decoder.layers.0.mlp.linear_fc1.weight\tF32\t4,2\n"
 #define LAYER1 "decoder.layers.1.mlp.linear_fc1.weight\tF32\t4,2\n"
 
-/* head: the layout of its part. */
+/* head: its part's layout. */
 static inline void two_layers_init(struct saving *t, const char *config, const char *head)
 {
     json_t *shards = json_pack(
@@ -47,14 +47,14 @@ static inline hl_status begin_split(struct saving *t, int rank, struct hl_api_sp
     return hl_catalog_begin(&t->c, &b, fake_commit, &t->s, out);
 }
 
-/* Of the first of two stages. */
+/* The shards of the first of two stages. */
 static inline json_t *first_stage(unsigned id)
 {
     return json_pack("[o,o]", laid_out(id, 0, 0, "embedding", WORD),
                      laid_out(id + 1, 0, 0, "layer-0000", LAYER));
 }
 
-/* Of the second one, with that layer and that head. */
+/* The shards of the second stage, with this layer and this head. */
 static inline json_t *second_stage(unsigned id, const char *layer, const char *head)
 {
     return json_pack("[o,o]", laid_out(id, 1, 0, "layer-0001", layer),

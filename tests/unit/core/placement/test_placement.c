@@ -79,7 +79,7 @@ TEST_IN(begin, end, fenced_and_unknown_nodes_are_ignored_and_counted)
     assert_int_equal(place.stats.reports[HL_REPORT_FENCED], 1);
     assert_int_equal(place.stats.reports[HL_REPORT_UNKNOWN], 1);
     assert_int_equal(count_of(&place, 0), 0);
-    /* its next life is not fenced; the fenced one is still ignored */
+    /* its next incarnation is not fenced; the fenced one is still ignored */
     assert_int_equal(hl_placement_node_start(&place, node, 2), HL_OK);
     assert_int_equal(report_one(node, 1, 1, 0, START), HL_REPORT_STALE);
     assert_int_equal(report_one(node, 2, 1, 0, START), HL_REPORT_NEW);
@@ -111,7 +111,7 @@ TEST_IN(begin, end, a_clock_that_goes_back_stands_still)
     assert_int_equal(place.stats.clock_back, 1);
     assert_int_equal(place.now_ms, START + 100 * S);
     assert_int_equal(hl_placement_shard_find(&place, id_of(0))->use.last_ms, START + 100 * S);
-    /* and one that jumps ahead makes everything old, no more */
+    /* and one that jumps ahead makes everything old, nothing worse */
     assert_int_equal(report_one(node, 1, 3, 1, INT64_MAX / 4), HL_REPORT_NEW);
     assert_int_equal(count_of(&place, 0), 0);
     assert_int_equal(count_of(&place, 1), 1);
@@ -160,7 +160,7 @@ TEST_IN(begin, end, a_life_is_kept_with_its_reasons_and_numbers)
     assert_int_equal(hl_placement_shard_change(&place, id_of(5), &step), HL_OK);
     assert_int_equal(s->life.state, HL_LIFE_ACTIVE);
     assert_int_equal(s->use.moves, 0);
-    assert_int_equal(s->use.placed_ms, START); /* it was loaded where it was */
+    assert_int_equal(s->use.placed_ms, START); /* loaded where it already was */
     assert_int_equal(hl_placement_shard_history(&place, id_of(5), history), 2);
     assert_int_equal(history[0].to, HL_LIFE_ACTIVE);
     assert_int_equal(history[0].at_ms, START + 160);
@@ -175,7 +175,7 @@ TEST_IN(begin, end, a_life_is_kept_with_its_reasons_and_numbers)
     assert_int_equal(hl_placement_shard_change(&place, id_of(5), &step), HL_OK);
     assert_int_equal(s->use.moves, 1);
     assert_int_equal(s->use.placed_ms, START + 320);
-    /* its index begins another life with another shard */
+    /* its index is reused for another shard */
     assert_int_equal(hl_placement_shard_remove(&place, id_of(5)), HL_OK);
     assert_int_equal(hl_placement_shard_add(&place, id_of(SHARDS), 1, in_l3, START), HL_OK);
     assert_int_equal(hl_placement_shard_history(&place, id_of(SHARDS), history), 0);
@@ -216,7 +216,7 @@ static void make_reports(void)
     }
 }
 
-/* One round per 100 ms: all is within the window. */
+/* One round per 100 ms: everything is within the window. */
 static int64_t sent_at(unsigned i)
 {
     return START + (int64_t)(i / NODES) * 100;
@@ -232,7 +232,7 @@ static void same_use(const struct hl_placement *a, const struct hl_placement *b,
         assert_in_range(y->last_ms, x->last_ms, x->last_ms + delay_ms);
         unsigned n = hl_attributes_readers(x, &a->params, a->now_ms, rx);
         assert_int_equal(hl_attributes_readers(y, &b->params, b->now_ms, ry), n);
-        if (n == HL_READERS) /* a fifth one may have come in another order */
+        if (n == HL_READERS) /* a fifth one may have arrived in another order */
             continue;
         for (unsigned k = 0; k < n; k++) {
             assert_int_equal(rx[k].node, ry[k].node);
@@ -241,8 +241,8 @@ static void same_use(const struct hl_placement *a, const struct hl_placement *b,
     }
 }
 
-/* Each report comes up to LATE rounds late, every second one twice: N and the readers are the same,
- * and no access is dated younger than by the delay. */
+/* Each report arrives up to LATE rounds late, every second one twice: N and the readers are the
+ * same, and no access is dated too young by more than the delay. */
 static void deliver_badly(struct hl_placement *bad)
 {
     static unsigned comes[NODES * ROUNDS], again[NODES * ROUNDS];
@@ -275,7 +275,7 @@ TEST(doubled_late_and_reordered_reports_change_nothing)
     }
 }
 
-/* The stated error: N lacks what was in the lost reports, and their share is known. */
+/* The stated error: N lacks what the lost reports contained, and their share is known. */
 TEST(lost_reports_cost_their_own_accesses_and_are_known)
 {
     struct hl_placement bad;
@@ -334,7 +334,7 @@ TEST_IN(begin, end, a_shard_that_is_found_elsewhere_begins_its_life_there_and_ke
     assert_int_equal(count_of(&place, 0), 1);
     assert_int_equal(place.nodes[node].l2_arriving, 0);
     assert_int_equal(hl_placement_shard_found(&place, id_of(SHARDS), in_l3, START), HL_ENOENT);
-    for (int i = 0; i < 2; i++) { /* it has cooled: so has the copy that was left of it */
+    for (int i = 0; i < 2; i++) { /* it has cooled, and so has the copy that was left of it */
         change.event = i == 0 ? HL_LIFE_ON_LOAD : HL_LIFE_ON_LOADED;
         assert_int_equal(hl_placement_shard_change(&place, id_of(0), &change), HL_OK);
     }
@@ -349,6 +349,6 @@ TEST_IN(begin, end, a_shard_that_is_found_elsewhere_begins_its_life_there_and_ke
     assert_int_equal(s->life.state, HL_LIFE_EXPIRED_L4);
     assert_int_equal(report_one(node, 1, 2, 0, START + 6 * S), HL_REPORT_NEW);
     assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l3, START + 7 * S), HL_OK);
-    assert_int_equal(s->life.state, HL_LIFE_ARCHIVED_L3); /* L3 loads what it is asked for */
-    assert_true(s->use.last_ms > s->changed_ms);          /* the read counts for what comes next */
+    assert_int_equal(s->life.state, HL_LIFE_ARCHIVED_L3); /* L3 loads what is requested from it */
+    assert_true(s->use.last_ms > s->changed_ms); /* the read counts for the next decision */
 }

@@ -1,4 +1,4 @@
-/* Prefetch by plan: what is local when a gang starts, worked out by carrying the moves out. */
+/* Prefetch by plan: what is local when a gang starts, computed by carrying the moves out. */
 #include "support/test.h"
 
 #include <math.h>
@@ -69,8 +69,8 @@ static void make_plan(int64_t start_ms)
     assert_int_equal(hl_ahead_plan(&gang, &world, NOW, &plan), HL_OK);
 }
 
-/* Each node and path carries one move at a time, in their order and not before they may begin:
- * bytes that have come until then. */
+/* Each node and path carries one move at a time, in order and not before it may begin. Returns the
+ * bytes that have arrived by then. */
 static uint64_t carry_out(int64_t until_ms, double slower)
 {
     double busy_ms[NODES][HL_MOVE_PATHS] = {{0}};
@@ -118,7 +118,7 @@ TEST_IN(begin, end, with_notice_of_bytes_over_link_nearly_all_is_local_at_the_st
         assert_true((double)(plan.local + come) >= 0.95 * (double)plan.bytes);
         assert_int_equal(come, plan.in_time);
         assert_true(hl_ahead_share(&plan) >= 0.95);
-        /* with more notice it is in time on a link that is slower by a tenth, and begins later */
+        /* with more notice it is in time even on a link slower by a tenth, and begins later */
         make_plan(NOW + (int64_t)(3 * notice));
         assert_true((double)(plan.local + carry_out(gang.start_ms, 1.09)) >=
                     0.999 * (double)plan.bytes);
@@ -137,8 +137,8 @@ TEST_IN(begin, end, when_notice_is_short_ranks_are_served_one_after_the_other)
         assert_int_equal(plan.moves[i].begin_ms, NOW + i * S);
     }
     assert_int_equal(plan.in_time, 500 * MB);
-    assert_int_equal(plan.moves[9].end_ms, NOW + 11 * S); /* the rest follows all the same */
-    make_plan(NOW - S);                                   /* it was to start already */
+    assert_int_equal(plan.moves[9].end_ms, NOW + 11 * S); /* the rest follows nevertheless */
+    make_plan(NOW - S);                                   /* it should have started already */
     assert_int_equal(plan.moves[0].begin_ms, NOW);
     assert_int_equal(plan.in_time, 0);
 }
@@ -156,7 +156,7 @@ TEST_IN(begin, end, a_shard_travels_once_to_a_node_and_not_where_it_is)
     assert_int_equal(plan.bytes, 320 * MB);
     assert_int_equal(plan.local, 50 * MB);
     assert_int_equal(plan.in_time, 270 * MB);
-    /* as late as it may be: a tenth more than 0.35 s and 1 s */
+    /* as late as possible: a tenth more than 0.35 s and 1 s */
     assert_int_equal(plan.moves[2].path, HL_MOVE_MIGRATION);
     assert_int_equal(plan.moves[2].begin_ms, NOW + 100 * S - 385);
     assert_int_equal(plan.moves[0].begin_ms, NOW + 100 * S - 1100);

@@ -1,5 +1,5 @@
-/* What is known of the use of one shard, against the specification's example, hand computation and
- * a list of all accesses. */
+/* Attributes of one shard's use, compared with the specification's example, with computation by
+ * hand and with a list of all accesses. */
 #include "support/test.h"
 
 #include <math.h>
@@ -78,7 +78,8 @@ TEST_IN(begin, NULL, accesses_count_for_the_window_and_a_fifteenth_more)
 
 TEST_IN(begin, NULL, slices_begin_with_the_first_access)
 {
-    access_at(0, 7, START + 7 * S); /* within the first slice of one that began with the shard */
+    access_at(0, 7,
+              START + 7 * S); /* within the first slice of a window that began with the shard */
     assert_int_equal(count_at(START + 327 * S - 1), 7);
     assert_int_equal(count_at(START + 327 * S), 0);
 }
@@ -89,13 +90,13 @@ TEST_IN(begin, NULL, an_age_dates_an_access_back_and_is_clamped)
     struct hl_access old = {.node = 0, .count = 5, .age_ms = 90 * S};
     hl_attributes_access(&attr, &params, &old, START + 100 * S);
     assert_int_equal(attr.last_ms, START + 10 * S);
-    /* one more that claims to be an hour old: it counts as old as the window */
+    /* another one that claims to be an hour old counts as old as the window */
     old = (struct hl_access){.node = 0, .count = 2, .age_ms = 3600 * S};
     hl_attributes_access(&attr, &params, &old, START + 100 * S);
     assert_int_equal(attr.last_ms, START + 10 * S);
     assert_int_equal(count_at(START + 100 * S), 8);
     assert_int_equal(count_at(START + 130 * S), 6);
-    /* and one from the future is from now */
+    /* and one from the future counts as now */
     old = (struct hl_access){.node = 0, .count = 1, .age_ms = -3600 * S};
     hl_attributes_access(&attr, &params, &old, START + 110 * S);
     assert_int_equal(attr.last_ms, START + 110 * S);
@@ -118,7 +119,7 @@ struct listed {
     uint32_t count;
 };
 
-/* Everything of the window is counted, and nothing that is older than it by a fifteenth. */
+/* Everything in the window is counted, and nothing that is older than it by a fifteenth. */
 TEST_IN(begin, NULL, n_agrees_with_a_list_of_all_accesses)
 {
     static struct listed list[4000];
@@ -169,7 +170,7 @@ TEST_IN(begin, NULL, stability_is_frequency_by_regularity_by_age)
 
 TEST_IN(begin, NULL, irregular_accesses_are_less_stable)
 {
-    /* intervals of 10 and 30 s in turn: mean 20, standard deviation 10, CV 0.5 */
+    /* intervals of 10 and 30 s alternate: mean 20, standard deviation 10, CV 0.5 */
     int64_t at = START;
     access_at(0, 1, at);
     for (int i = 0; i < 8; i++)
@@ -270,6 +271,6 @@ TEST_IN(begin, NULL, a_reader_of_many_accesses_is_found_among_many_readers)
     assert_int_equal(hl_attributes_readers(&attr, &params, START + 400, readers), 4);
     assert_int_equal(readers[0].node, 9);
     assert_true(readers[0].count >= 400 && readers[0].count <= 600); /* of 800: a quarter more */
-    for (unsigned i = 1; i < 4; i++) /* the others show as several */
+    for (unsigned i = 1; i < 4; i++) /* the others appear several times */
         assert_true(readers[i].count >= 50);
 }

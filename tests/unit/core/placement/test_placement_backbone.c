@@ -37,7 +37,7 @@ TEST(it_is_the_mean_of_the_nodes_or_the_line_of_l3_whichever_is_busier)
 TEST(lines_that_are_not_known_or_can_not_be_are_left_out_or_clamped)
 {
     struct hl_backbone b = {0};
-    const struct hl_api_line_load older = {.interface = ""}; /* of a daemon that says nothing */
+    const struct hl_api_line_load older = {.interface = ""}; /* a daemon that reports nothing */
     const struct hl_api_line_load nan = line(NAN);
     hl_backbone_add_node(&b, &older);
     hl_backbone_add_l3(&b, &older);

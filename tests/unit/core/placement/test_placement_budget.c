@@ -39,7 +39,7 @@ TEST_IN(begin, NULL, a_bucket_fills_at_its_rate_and_owes_what_a_move_took_too_mu
     hl_budget_take(&budget, HL_MOVE_INSIDE, 500 * MIB);
     assert_int_equal(left(HL_MOVE_MIGRATION, 10 * S), -300 * MIB);
     assert_int_equal(left(HL_MOVE_INSIDE, 10 * S), INT64_MAX);
-    assert_int_equal(left(HL_MOVE_BACKBONE, 10 * S), 100 * MIB); /* one path is not another */
+    assert_int_equal(left(HL_MOVE_BACKBONE, 10 * S), 100 * MIB); /* paths have separate budgets */
     assert_int_equal(left(HL_MOVE_MIGRATION, 12500), -50 * MIB);
     assert_int_equal(left(HL_MOVE_MIGRATION, 14 * S), 100 * MIB);
     hl_budget_take(&budget, HL_MOVE_MIGRATION, -20 * MIB); /* it was cancelled */
@@ -50,7 +50,7 @@ TEST_IN(begin, NULL, a_clock_that_jumps_gives_no_more_than_a_bucket_holds)
 {
     hl_budget_take(&budget, HL_MOVE_MIGRATION, 200 * MIB);
     assert_int_equal(left(HL_MOVE_MIGRATION, 5 * S), 0);
-    assert_int_equal(left(HL_MOVE_MIGRATION, 10 * S), 0); /* not once more what it had before */
+    assert_int_equal(left(HL_MOVE_MIGRATION, 10 * S), 0); /* earlier savings do not count again */
     assert_int_equal(left(HL_MOVE_MIGRATION, 3600 * S), 200 * MIB);
     assert_int_equal(left(HL_MOVE_MIGRATION, INT64_MAX), 200 * MIB);
 }
@@ -89,7 +89,7 @@ TEST_IN(begin, NULL, limits_change_at_run_time_and_are_refused_by_name)
 
 /* ---- durability ---- */
 
-/* Of each domain, tier, and '!' for one that is not there, '?' for one that is not verified. */
+/* For each domain its tier, '!' if it is away, '?' if it is not verified. */
 static size_t holders_read(const char *text, struct hl_holder *list)
 {
     size_t n = 0;
@@ -140,9 +140,9 @@ TEST(a_durability_has_a_word)
     assert_int_equal(d, HL_DURABILITY_TWO);
 }
 
-/* What brings 10 bytes nearer: '=' nothing is missing, 'P' the pool of domain a, 'A' the archive,
- * '0'.. that node, '-' no way. nodes: domain, free bytes in tens, and 'r' for one that reads the
- * shard, '!' for one that takes nothing. */
+/* What brings 10 bytes nearer to durability: '=' nothing is missing, 'P' the pool of domain a, 'A'
+ * the archive, '0'.. that node, '-' no way. nodes: domain, free bytes in tens, 'r' if it reads the
+ * shard, '!' if it takes nothing. */
 static char next_way(enum hl_durability durability, const char *holders, bool archive,
                      const char *nodes)
 {
@@ -197,7 +197,8 @@ TEST(a_further_copy_goes_to_the_archive_or_to_another_host_and_first_to_its_read
         {HL_DURABILITY_TWO, "", true, "b9 ", '-'}, /* nothing to copy from */
         {HL_DURABILITY_TWO, "a1 ", true, "b9 ", '-'},
         {HL_DURABILITY_ARCHIVE, "a3 b2 ", true, "c9 ", 'A'},
-        {HL_DURABILITY_ARCHIVE, "a3 b2 ", false, "c9 ", '-'}, /* another host is no archive */
+        {HL_DURABILITY_ARCHIVE, "a3 b2 ", false, "c9 ",
+         '-'}, /* another host does not replace the archive */
         {HL_DURABILITY_ARCHIVE, "a4 ", true, "", '='},
     };
 

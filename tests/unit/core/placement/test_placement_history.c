@@ -1,4 +1,4 @@
-/* What brought a shard where it is. */
+/* The history of a shard's moves. */
 #include "support/test.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* What comes in wrong: clocks that jump, quotas below use, nodes that come and go, reports about
- * nothing, numbers that are none. No move follows from it. */
+/* Wrong inputs: clocks that jump, quotas below use, nodes that come and go, reports about unknown
+ * shards, values that are not numbers. They cause no moves. */
 #include "support/test.h"
 
 #include <math.h>
@@ -91,12 +91,12 @@ TEST_IN(begin, end, a_clock_that_jumps_ahead_and_back_moves_nothing_twice)
     add_shards(HL_API_TIER_L2);
     read_all(0, 5, 0, START + 10 * S);
     assert_int_equal(decided(HL_LIFE_ON_COOL, START + 10 * S), 0);
-    /* a year ahead: all has cooled, which takes no place from anybody */
+    /* a year ahead: everything has cooled, which takes no place away */
     const int64_t far = START + 365 * 24 * 3600 * S;
     assert_int_equal(decided(HL_LIFE_ON_COOL, far), SHARDS);
     assert_int_equal(policy.count, SHARDS);
     assert_int_equal(policy.decisions[0].goal.tier, HL_API_TIER_L2);
-    /* and back: it stands still at the latest time, where a read warms what has cooled */
+    /* and back: time stops at the latest time, at which a read warms what has cooled */
     for (size_t i = 0; i < policy.count; i++)
         assert_int_equal(hl_policy_begin(&place, &policy.decisions[i], far), HL_OK);
     read_all(0, 5, 0, START + 20 * S);
@@ -104,7 +104,7 @@ TEST_IN(begin, end, a_clock_that_jumps_ahead_and_back_moves_nothing_twice)
     assert_int_equal(place.stats.clock_back, 1);
     assert_int_equal(decided(HL_LIFE_ON_WARM, START + 30 * S), SHARDS);
     assert_int_equal(policy.count, SHARDS);
-    /* the end of all times is a time */
+    /* the largest time is valid */
     assert_int_equal(decided(HL_LIFE_ON_COOL, INT64_MAX), 0);
     assert_int_equal(place.now_ms, HL_TIME_MAX - 1);
     assert_int_equal(decided(HL_LIFE_ON_COOL, INT64_MIN), 0);
@@ -131,11 +131,11 @@ TEST_IN(begin, end, a_quota_below_use_empties_l1_to_it_and_lets_nothing_in)
     assert_int_equal(decided(HL_LIFE_ON_PRESSURE, START + 100 * S), 12);
     nodes[0].l1_bytes = 1;
     assert_int_equal(decided(HL_LIFE_ON_PRESSURE, START + 100 * S), SHARDS);
-    /* they have no room in an L2 that is over its quota, too, and nothing wraps around */
+    /* they don't fit in an L2 that is over its quota either, and nothing wraps around */
     nodes[0].l2_used = 20000 * MIB;
     assert_int_equal(decided(HL_LIFE_ON_PRESSURE, START + 100 * S), 0);
     assert_int_equal(policy.deferred, SHARDS);
-    /* nor do others come there */
+    /* nor do others move there */
     read_all(1, 100, 0, START + 101 * S);
     nodes[1].l2_bytes = 100 * MIB;
     nodes[1].l2_used = 10000 * MIB;
@@ -150,10 +150,10 @@ TEST_IN(begin, end, a_node_that_comes_and_goes_takes_nothing_until_it_stayed_fiv
     add_shards(HL_API_TIER_L2);
     read_all(1, 40, 0, now);
     assert_int_equal(decided(HL_LIFE_ON_REMOTE, now), SHARDS);
-    /* once is a restart, and said twice it is still one */
+    /* one fence is a restart, and repeating it changes nothing */
     assert_int_equal(hl_placement_node_fence(&place, 1), HL_OK);
     assert_int_equal(hl_placement_node_fence(&place, 1), HL_OK);
-    assert_int_equal(decided(HL_LIFE_ON_REMOTE, now), 0); /* it is not there */
+    assert_int_equal(decided(HL_LIFE_ON_REMOTE, now), 0); /* it is unreachable */
     assert_int_equal(hl_placement_node_start(&place, 1, 1), HL_OK);
     assert_int_equal(decided(HL_LIFE_ON_REMOTE, now += 3 * S), SHARDS);
     for (unsigned i = 0; i < 4; i++) {
@@ -169,7 +169,7 @@ TEST_IN(begin, end, a_node_that_comes_and_goes_takes_nothing_until_it_stayed_fiv
     now = START + 100 * S + 3 * 4 * S + 300 * S; /* time alone */
     assert_int_equal(decided(HL_LIFE_ON_REMOTE, now), SHARDS);
     assert_int_equal(policy.decisions[0].goal.node, 1);
-    /* one that left long ago does not flap when it leaves again */
+    /* a node that left long ago does not flap when it leaves again */
     assert_int_equal(hl_placement_node_fence(&place, 1), HL_OK);
     assert_int_equal(hl_placement_node_start(&place, 1, 1), HL_OK);
     assert_true(hl_placement_node_is_steady(&place, 1));
@@ -178,7 +178,7 @@ TEST_IN(begin, end, a_node_that_comes_and_goes_takes_nothing_until_it_stayed_fiv
 
 TEST_IN(begin, end, reports_about_nothing_and_numbers_that_are_none_decide_nothing)
 {
-    read_all(0, UINT32_MAX, 0, START + S); /* no shard is known */
+    read_all(0, UINT32_MAX, 0, START + S); /* the shard is unknown */
     assert_int_equal(place.stats.unknown_shards, SHARDS);
     assert_int_equal(decided(HL_LIFE_ON_LOAD, START + S), 0);
     assert_int_equal(policy.count, 0);
@@ -190,7 +190,7 @@ TEST_IN(begin, end, reports_about_nothing_and_numbers_that_are_none_decide_nothi
     params.low_pct = 90; /* above the high one */
     assert_int_equal(hl_placement_configure(&place, &params, START + S), HL_EINVAL);
     assert_float_equal(place.params.low_pct, 70, 0);
-    limits.backbone_busy_pct = NAN; /* not known counts as idle */
+    limits.backbone_busy_pct = NAN; /* unknown counts as idle */
     read_all(1, 21, 0, START + 100 * S);
     assert_int_equal(decided(HL_LIFE_ON_REMOTE, START + 100 * S), SHARDS);
     assert_float_equal(policy.decisions[0].limit, 20, 0);

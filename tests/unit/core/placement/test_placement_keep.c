@@ -1,4 +1,5 @@
-/* What a tier of a node keeps of its reads: who stays, who leaves, and how much room there is. */
+/* What a node's tier keeps of its reads: which shards stay, which leave, and how much space there
+ * is. */
 #include <string.h>
 
 #include "support/test.h"
@@ -6,7 +7,7 @@
 #include "core/cache/cache_queues.h"
 #include "core/placement/keep.h"
 
-/* True: it was kept. */
+/* Returns true if the shard was kept. */
 static bool read_shard(struct hl_keep *k, uint32_t shard, uint64_t size)
 {
     bool had = hl_keep_has(k, shard);
@@ -53,7 +54,7 @@ TEST(what_was_read_again_outlives_what_was_read_once)
     make_keep(&k, 3);
     read_all(&k, "ABC");
     read_all(&k, "AA");
-    read_all(&k, "D"); /* B came first of those that were read once */
+    read_all(&k, "D"); /* B was the first of those that were read once */
     expect(&k, "ACD", "B");
     read_all(&k, "E");
     expect(&k, "ADE", "BC");
@@ -110,7 +111,7 @@ TEST(with_less_room_fewer_of_those_that_left_are_remembered)
         hl_keep_remove(&k, HL_KEEP_L2, i);
     assert_int_equal(hl_keep_used(&k, HL_KEEP_L2), 0);
     assert_int_equal(k.node.lists[HL_S3_GHOST].bytes, 9);
-    hl_keep_resize(&k, HL_KEEP_L2, 4); /* nothing has to leave for it */
+    hl_keep_resize(&k, HL_KEEP_L2, 4); /* nothing has to make room for it */
     assert_int_equal(k.node.lists[HL_S3_GHOST].bytes, 3);
     hl_keep_fini(&k);
 }
@@ -188,7 +189,7 @@ TEST(what_leaves_a_device_takes_room_in_the_l2)
 {
     struct hl_keep k;
     make_two_tiers(&k, 2, 3);
-    read_device(&k, "ABCDE"); /* five have room on the node, two of them in the device */
+    read_device(&k, "ABCDE"); /* the node has room for five, its device for two of them */
     expect(&k, "ABCDE", "");
     expect_in_device(&k, "DE", "ABC");
     assert_int_equal(hl_keep_used(&k, DEVICE), 2);
@@ -263,7 +264,7 @@ struct world {
     uint64_t room[TIERS];
     bool on_node[SHARDS];
     unsigned device[SHARDS]; /* 0: none */
-    uint32_t reading;        /* it may come and go within the read */
+    uint32_t reading;        /* it can come and go within the read */
 };
 
 static uint64_t size_of(uint32_t shard)
@@ -271,7 +272,7 @@ static uint64_t size_of(uint32_t shard)
     return 1 + shard * 11 % 30;
 }
 
-/* What leaves a device is said once, and whether it stays on the node. */
+/* A shard that leaves a device is reported once, with whether it stays on the node. */
 static void note_left(void *arg, uint32_t shard, unsigned where)
 {
     struct world *w = arg;
@@ -280,7 +281,7 @@ static void note_left(void *arg, uint32_t shard, unsigned where)
     assert_true(w->on_node[shard]);
     if (where == HL_KEEP_L2) {
         assert_false(hl_keep_has(&w->k, shard));
-        assert_int_equal(w->device[shard], 0); /* it has left that before */
+        assert_int_equal(w->device[shard], 0); /* it had left that device before */
         w->on_node[shard] = false;
         return;
     }

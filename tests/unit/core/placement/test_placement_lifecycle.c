@@ -1,4 +1,4 @@
-/* The life cycle: the transitions of the specification, and no others. */
+/* The life cycle: the specification's transitions, and no others. */
 #include "support/test.h"
 
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 
 #include "core/placement/lifecycle.h"
 
-/* Written down from 3.2, 3.3, 3.5 and 3.6 of the specification, apart from the table. */
+/* Written from 3.2, 3.3, 3.5 and 3.6 of the specification, independently of the table. */
 static const char *const expected[] = {
     "created: LOAD preheat",
     "preheat: LOADED active, UNDONE before",
@@ -82,7 +82,7 @@ TEST(a_move_that_is_undone_goes_back)
                      HL_LIFE_EXPIRED_L4);
     assert_int_equal(hl_life_next(HL_LIFE_DEMOTED_L2, HL_LIFE_ON_UNDONE, HL_LIFE_WARM_L2),
                      HL_LIFE_WARM_L2);
-    /* nor is there a way back after the switch */
+    /* nor does anything lead back after the switch */
     assert_int_equal(hl_life_next(HL_LIFE_MIGRATED, HL_LIFE_ON_UNDONE, HL_LIFE_ACTIVE),
                      HL_LIFE_NONE);
 }

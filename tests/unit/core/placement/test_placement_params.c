@@ -1,4 +1,4 @@
-/* The numbers of placement, and which of them are refused. */
+/* The parameters of placement, and which values are refused. */
 #include "support/test.h"
 
 #include <math.h>
@@ -16,7 +16,8 @@ static void refused(const struct hl_placement_params *params, const char *words)
 static struct hl_placement_params defaults(void)
 {
     struct hl_placement_params params;
-    memset(&params, 0xff, sizeof(params)); /* every field is filled, or it stays NaN or -1 */
+    memset(&params, 0xff,
+           sizeof(params)); /* every field must be set, otherwise it stays NaN or -1 */
     hl_placement_params_init(&params);
     return params;
 }
@@ -63,7 +64,7 @@ TEST(what_is_out_of_range_is_refused_by_name)
     params.high_pct = 101;
     refused(&params, "policy.high_pct is 101");
     params = defaults();
-    params.spread_servers = 5; /* more than readers are counted */
+    params.spread_servers = 5; /* more readers than are counted */
     refused(&params, "policy.spread_servers");
 }
 

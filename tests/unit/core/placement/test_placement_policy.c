@@ -150,7 +150,7 @@ TEST_IN(begin, end, above_the_high_watermark_the_least_stable_leave_l1)
     assert_int_equal(d->goal.node, 0);
     assert_float_equal(d->value, 100, 1e-9);
     assert_float_equal(d->limit, 85, 0);
-    /* what is leaving counts as gone, until it is, and again when it did not leave */
+    /* a shard that is leaving counts as gone, until it is, and counts again if it did not leave */
     begin_all(now);
     assert_string_equal(pass(false, now), "");
     step(&one, 0, HL_LIFE_ON_UNDONE, now);
@@ -174,9 +174,9 @@ TEST_IN(begin, end, those_that_came_only_now_leave_last_and_pinned_ones_never)
         reads(&one, 0, i, 30 - i, now);
 
     assert_int_equal(hl_placement_shard_pin(&one.place, id_of(2), true), HL_OK);
-    /* shard 1 came 10 s ago: it is less stable than 0, and rests */
+    /* shard 1 arrived 10 s ago: it is less stable than 0, and stays for now */
     struct hl_change change = {.at_ms = now - 10 * S, .event = HL_LIFE_ON_PRESSURE};
-    one.place.now_ms = now - 10 * S; /* the readings are from later */
+    one.place.now_ms = now - 10 * S; /* the expected values are from later */
     struct hl_place l1 = {.node = 0, .tier = HL_API_TIER_L1};
     assert_int_equal(hl_placement_shard_move(&one.place, id_of(1), &change, l1), HL_OK);
     step(&one, 1, HL_LIFE_ON_SWITCHED, now - 10 * S);
@@ -204,7 +204,7 @@ TEST_IN(begin, end, where_newcomers_are_too_much_the_next_pass_says_who_leaves)
 
     assert_int_equal(hl_placement_shard_add(&one.place, id_of(2), 100 * MIB, l1, now), HL_OK);
     reads(&one, 0, 2, 1, now);
-    nodes[0].l1_used = 1000 * MIB; /* too much without it, too */
+    nodes[0].l1_used = 1000 * MIB; /* too much even without it */
     assert_string_equal(pass(false, now), "PRESSURE 1, PRESSURE 0, LOAD 2");
 }
 
@@ -220,7 +220,7 @@ TEST_IN(begin, end, above_the_high_watermark_a_copy_that_was_found_and_is_not_re
         reads(&one, 0, i, 30 - i, now);
     assert_int_equal(hl_placement_shard_pin(&one.place, id_of(4), true), HL_OK);
     nodes[0].l1_used = 850 * MIB;
-    assert_string_equal(pass(false, now), ""); /* it may stay while there is room */
+    assert_string_equal(pass(false, now), ""); /* it can stay while there is room */
     nodes[0].l1_used = 900 * MIB;
     assert_string_equal(pass(false, now), "LOAD 3");
     begin_all(now);
@@ -260,7 +260,7 @@ TEST_IN(begin, end, above_the_high_watermark_whole_versions_leave_l1)
     begin_all(now);
     nodes[0].l1_used = 1200 * MIB;
     assert_string_equal(pass(false, now), "PRESSURE 1");
-    /* a version that is not whole any more goes on, although another one is less stable */
+    /* a version that is no longer whole continues to leave, although another one is less stable */
     begin_all(now);
     add_active(6, HL_API_TIER_L1, 0);
     reads(&one, 0, 6, 1, now);
@@ -303,7 +303,7 @@ TEST_IN(begin, end, below_the_low_watermark_the_hottest_come_to_l1)
     assert_int_equal(one.policy.decisions[0].goal.tier, HL_API_TIER_L1);
     assert_true(one.policy.decisions[0].gain_s > one.policy.decisions[0].cost_s);
     begin_all(now);
-    assert_string_equal(pass(false, now), ""); /* 710 when they have come */
+    assert_string_equal(pass(false, now), ""); /* 710 once they have arrived */
     nodes[0].l1_bytes = 0;                     /* no L1, no watermarks */
     assert_string_equal(pass(false, now), "");
 }
@@ -352,7 +352,7 @@ TEST_IN(begin, end, a_shard_that_cools_down_from_moves_is_judged_again_when_l1_i
     reads(&one, 0, 0, 2, now += 2480 * S);
     assert_string_equal(pass(false, now), "WARM 0");
     begin_all(now);
-    /* two reads gain twice the copy: two moves must count less than 1, after ln 2 hours */
+    /* two reads gain twice the copy: two moves must count as less than 1, after ln 2 hours */
     assert_string_equal(pass(false, now), "");
     assert_string_equal(pass(false, START + 2495 * S), "");
     assert_int_equal(one.policy.judged, 0);
@@ -368,7 +368,7 @@ TEST_IN(begin, end, a_move_needs_room_where_it_goes_and_budget_on_its_way)
     for (unsigned i = 0; i < 3; i++)
         add_active(i, HL_API_TIER_L2, 0);
     for (unsigned i = 0; i < 3; i++)
-        reads(&one, 1, i, 30 + i, now); /* the more, the more it gains */
+        reads(&one, 1, i, 30 + i, now); /* the higher the index, the more it gains */
 
     assert_string_equal(pass(false, now), "REMOTE 2, REMOTE 1, REMOTE 0");
     nodes[1].l2_bytes = 250 * MIB;
@@ -379,7 +379,7 @@ TEST_IN(begin, end, a_move_needs_room_where_it_goes_and_budget_on_its_way)
     limits.budget[HL_MOVE_MIGRATION] = 0;
     assert_string_equal(pass(false, now), "");
     assert_int_equal(one.policy.deferred, 3);
-    /* bytes on their way are not there yet, and take room */
+    /* bytes in flight are not there yet, and take space */
     limits.budget[HL_MOVE_MIGRATION] = INT64_MAX;
     assert_string_equal(pass(false, now), "REMOTE 2, REMOTE 1");
     begin_all(now);
@@ -483,7 +483,7 @@ static void draw_shard(struct cluster *a, struct cluster *b, unsigned shard)
             assert_int_equal(hl_placement_shard_remove(&both[i]->place, id_of(shard)), HL_OK);
 }
 
-/* A move of the shard ends, in one way or the other. */
+/* A move of the shard ends, with or without success. */
 static void draw_end_of_move(struct cluster *a, struct cluster *b, unsigned shard)
 {
     const struct hl_placed_shard *s = hl_placement_shard_find(&a->place, id_of(shard));
@@ -562,8 +562,8 @@ static void begin_some(struct cluster *a, struct cluster *b, int64_t now)
     }
 }
 
-/* Both passes spare themselves the rules where they know without what these say: so they do.
- * Returns of how many shards. */
+/* Both passes skip the rules where the result is known: it must be right. Returns for how many
+ * shards. */
 static size_t spared_work(const struct cluster *c, int64_t now)
 {
     struct hl_rule_world world = {.params = &c->place.params,

@@ -1,4 +1,4 @@
-/* The ring of the last accesses: each reader of it gets all that it comes for in time. */
+/* The ring of the last accesses: a reader that comes in time gets all of them. */
 #include <string.h>
 
 #include "core/placement/recording.h"
@@ -10,7 +10,7 @@ static void add(struct hl_recording *r, uint32_t first, uint32_t count)
         hl_recording_add(r, &(struct hl_recorded){.count = i});
 }
 
-/* Takes all that there is: numbers one after the other from `first`. */
+/* Takes everything available: consecutive numbers from `first`. */
 static uint32_t take_all(const struct hl_recording *r, uint64_t *cursor, uint64_t *lost,
                          uint32_t first)
 {
@@ -43,11 +43,11 @@ TEST(what_is_overwritten_is_lost_and_counted)
     assert_int_equal(hl_recording_start(&r), HL_OK);
     add(&r, 0, HL_RECORDING_ROOM);
     assert_int_equal(take_all(&r, &cursor, &lost, 0), HL_RECORDING_ROOM);
-    assert_int_equal(lost, 0); /* it was full and no more */
+    assert_int_equal(lost, 0); /* it was exactly full */
     add(&r, HL_RECORDING_ROOM, HL_RECORDING_ROOM + 5);
     assert_int_equal(take_all(&r, &cursor, &lost, HL_RECORDING_ROOM + 5), HL_RECORDING_ROOM);
     assert_int_equal(lost, 5);
-    cursor = UINT64_MAX; /* from nowhere */
+    cursor = UINT64_MAX; /* without a starting point */
     assert_int_equal(take_all(&r, &cursor, &lost, 0), 0);
     add(&r, 9, 1);
     assert_int_equal(take_all(&r, &cursor, &lost, 9), 1);
@@ -73,7 +73,7 @@ TEST(one_that_is_off_keeps_nothing)
 TEST(accesses_lie_since_the_report_before_and_within_what_a_client_keeps)
 {
     assert_int_equal(hl_recorded_span(1000, 1400), 400);
-    assert_int_equal(hl_recorded_span(1000, 900), 0); /* its report came late */
+    assert_int_equal(hl_recorded_span(1000, 900), 0); /* its report arrived late */
     assert_int_equal(hl_recorded_span(1000, 100000), HL_RECORDED_SPAN_MS);
     assert_int_equal(hl_recorded_span(-1, 100000), HL_RECORDED_SPAN_MS);
 }

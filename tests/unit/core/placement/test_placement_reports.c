@@ -1,4 +1,4 @@
-/* A report is applied once, whatever the network does to it. */
+/* A report is applied once, whatever the network does with it. */
 #include "support/test.h"
 
 #include <stdbool.h>
@@ -55,7 +55,7 @@ TEST_IN(begin, NULL, a_report_behind_the_window_is_late)
 TEST_IN(begin, NULL, a_jump_of_the_number_is_no_reason_to_apply_twice)
 {
     assert_int_equal(take(UINT64_MAX - 1), HL_REPORT_NEW);
-    assert_int_equal(hl_report_window_missing(&window), 0); /* we began to listen there */
+    assert_int_equal(hl_report_window_missing(&window), 0); /* listening began there */
     assert_int_equal(take(UINT64_MAX), HL_REPORT_NEW);
     assert_int_equal(take(UINT64_MAX), HL_REPORT_DOUBLED);
     assert_int_equal(take(UINT64_MAX - 2), HL_REPORT_NEW);
@@ -73,7 +73,7 @@ TEST_IN(begin, NULL, another_life_is_ignored_until_it_is_known)
     assert_int_equal(take(2), HL_REPORT_STALE);
 }
 
-/* Against a list of all numbers. */
+/* Compared with a list of all numbers. */
 TEST_IN(begin, NULL, random_orders_agree_with_a_list)
 {
     static bool taken[5000];

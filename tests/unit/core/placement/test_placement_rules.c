@@ -1,5 +1,5 @@
-/* The rules about one shard, each from the specification; and that no verdict changes before it
- * says so. */
+/* The rules about one shard, each from the specification; and that no verdict changes before its
+ * recheck time. */
 #include "support/test.h"
 
 #include <math.h>
@@ -79,7 +79,7 @@ TEST_IN(begin, NULL, a_shard_that_another_server_reads_goes_there)
     goes(v, HL_LIFE_ON_REMOTE, HL_API_TIER_L2, 2);
     assert_float_equal(v.value, 21, 1e-9);
     assert_float_equal(v.limit, 20, 1e-9);
-    /* 21 reads of 1 s become 0.1 s, 3 reads of 0.1 s become 1 s; the copy takes 0.5 s */
+    /* 21 reads take 0.1 s instead of 1 s, 3 reads 1 s instead of 0.1 s; the copy takes 0.5 s */
     assert_float_equal(v.gain_s, (21 - 3) * 0.9, 1e-9);
     assert_float_equal(v.cost_s, 0.5, 1e-9);
 }
@@ -116,7 +116,8 @@ TEST_IN(begin, NULL, a_load_that_swings_about_the_threshold_moves_nothing_twice)
 {
     is_at(HL_LIFE_ACTIVE, HL_API_TIER_L2, 1);
     unsigned moves = 0;
-    for (int round = 0; round < 12; round++) { /* ten minutes of one server, ten of the other */
+    for (int round = 0; round < 12;
+         round++) { /* ten minutes of one server, then ten of the other */
         int64_t now = START + (60 + 600 * round) * S;
         reads((uint16_t)(1 + round % 2), 21, now);
         struct hl_verdict v = verdict_at(now);
@@ -136,7 +137,7 @@ TEST_IN(begin, NULL, no_shard_goes_where_it_is_not_taken)
     takes[2] = false;
     assert_int_equal(verdict_at(START + 60 * S).event, NONE);
     is_at(HL_LIFE_ACTIVE, HL_API_TIER_L2, 1);
-    reads(NODES, 50, START + 60 * S); /* nor to a node that is not known */
+    reads(NODES, 50, START + 60 * S); /* nor to an unknown node */
     assert_int_equal(verdict_at(START + 60 * S).event, NONE);
 }
 
@@ -169,7 +170,7 @@ TEST_IN(begin, NULL, scattered_readers_recall_it_to_l3)
     struct hl_verdict v = verdict_at(START + 60 * S);
     goes(v, HL_LIFE_ON_RECALL, HL_API_TIER_L3, HL_READER_NONE);
     assert_float_equal(v.value, 15.0 / 39, 1e-9);
-    reads(1, 10, START + 60 * S); /* half of all are its holder's: it stays */
+    reads(1, 10, START + 60 * S); /* half of the reads are its holder's: it stays */
     assert_int_not_equal(verdict_at(START + 60 * S).event, HL_LIFE_ON_RECALL);
 }
 
@@ -267,7 +268,7 @@ TEST_IN(begin, NULL, what_is_read_again_goes_to_its_latest_reader_when_that_is_w
     goes(v, HL_LIFE_ON_ACCESS, HL_API_TIER_L2, 2);
     assert_float_equal(v.gain_s, 1.8, 1e-9);
     assert_float_equal(v.cost_s, 1, 1e-9);
-    /* each read out of L4 takes 5 s: one is enough to lose the second time */
+    /* each read from L4 takes 5 s: the second time one is enough to lose */
     is_at(HL_LIFE_EXPIRED_L4, HL_API_TIER_L4, HL_READER_NONE);
     reads(3, 2, START + S);
     goes(verdict_at(START + S), HL_LIFE_ON_ACCESS, HL_API_TIER_L2, 3);
@@ -306,7 +307,7 @@ TEST_IN(begin, NULL, a_new_shard_is_loaded_for_its_first_readers)
     assert_int_equal(verdict_at(START).event, NONE);
     reads(4, 2, START);
     goes(verdict_at(START), HL_LIFE_ON_LOAD, HL_API_TIER_L2, 4);
-    is_at(HL_LIFE_CREATED, HL_API_TIER_L2, 1); /* it was written there */
+    is_at(HL_LIFE_CREATED, HL_API_TIER_L2, 1); /* written there */
     assert_int_equal(verdict_at(START).event, NONE);
     reads(1, 1, START);
     goes(verdict_at(START), HL_LIFE_ON_LOAD, HL_API_TIER_L2, 1);
@@ -357,7 +358,7 @@ TEST_IN(begin, NULL, a_prepared_world_lets_a_shard_cool_at_the_millisecond)
     params.cool_heat = 0; /* nothing ever cools */
     hl_rules_prepare(&world);
     assert_int_equal(verdict_at(START + 999999).event, NONE);
-    params.beta = 0.04; /* and with less than this an access alone is not enough */
+    params.beta = 0.04; /* and with less than this, an access alone is not enough */
     params.cool_heat = 0.05;
     hl_rules_prepare(&world);
     assert_int_equal(verdict_at(START).event, HL_LIFE_ON_COOL);
@@ -404,7 +405,7 @@ static void draw_shard(void)
     world.backbone_busy_pct = draw(100);
 }
 
-/* What a prepared world spares changes no verdict, and rechecks come no later than it. */
+/* A prepared world changes no verdict, and its rechecks come no later. */
 static void same_when_prepared(const struct hl_verdict *plain, int64_t now)
 {
     struct hl_rule_world prepared = world;
@@ -421,7 +422,7 @@ static void same_when_prepared(const struct hl_verdict *plain, int64_t now)
     assert_int_equal(before.event, NONE);
 }
 
-/* The life cycle takes every verdict; and stepping through time, none comes before its recheck. */
+/* Every verdict is a transition of the life cycle; and no verdict comes before its recheck. */
 TEST_IN(begin, NULL, a_verdict_is_in_the_life_cycle_and_holds_until_it_is_to_be_rechecked)
 {
     unsigned seen[HL_LIFE_EVENTS + 1] = {0};

@@ -1,4 +1,4 @@
-/* What of a shard's use and life outlives the process. */
+/* What a restart preserves of a shard's use and life. */
 #include "support/test.h"
 
 #include <math.h>
@@ -100,7 +100,7 @@ TEST_IN(begin, end, use_holds_at_once_and_life_where_it_was_left)
     assert_int_equal(hl_placement_shard_history(&fresh, id, history), 2);
     assert_int_equal(history[0].event, HL_LIFE_ON_LOADED);
     assert_int_equal(history[1].event, HL_LIFE_ON_LOAD);
-    assert_true(history[1].at_ms == START + 32 * S); /* before this placement began */
+    assert_true(history[1].at_ms == START + 32 * S); /* before this placement was created */
     assert_int_equal(history[1].node, node);
     assert_float_equal(history[1].limit, 2, 0);
     struct hl_change next = {.at_ms = now, .event = HL_LIFE_ON_COOL};
@@ -160,7 +160,7 @@ TEST_IN(begin, end, foreign_numbers_are_clamped_or_left_out)
     assert_true(isfinite(hl_attributes_heat(&s->use, &fresh.params, now)));
     assert_true(isfinite(hl_attributes_stability(&s->use, &fresh.params, now)));
     assert_true(hl_attributes_fluidity(&s->use, &fresh.params, now) == 0);
-    assert_int_equal(hl_placement_shard_history(&fresh, id, history), 1); /* up to the bad one */
+    assert_int_equal(hl_placement_shard_history(&fresh, id, history), 1); /* up to the bad record */
 }
 
 TEST_IN(begin, end, counts_of_another_window_stay_at_their_times)
@@ -187,5 +187,5 @@ TEST_IN(begin, end, what_was_taken_is_taken_again_when_it_changes_or_was_not_kep
     hl_saved_take(&old, 0, &saved);
     assert_int_equal(hl_placement_shard_found(&old, id, in_l3, START + 62 * S), HL_OK);
     assert_true(shard(&old)->unsaved);
-    assert_false(shard(&fresh)->unsaved); /* it was not used at all */
+    assert_false(shard(&fresh)->unsaved); /* it was never used */
 }

@@ -80,7 +80,7 @@ TEST_IN(begin, end, a_version_sums_up_the_sets_of_its_ranks)
     assert_int_equal(v.bytes[HL_API_TIER_L2], 2 * MIB);
     assert_int_equal(v.bytes[HL_API_TIER_L3], 3 * MIB);
     assert_true(v.in_memory);
-    assert_float_equal(v.heat, 0.7 * 30 / 300 + 0.3, 1e-9); /* of its hottest shard */
+    assert_float_equal(v.heat, 0.7 * 30 / 300 + 0.3, 1e-9); /* that of its hottest shard */
     assert_int_equal(v.last_ms, START + 60 * S);
     assert_true(v.stability > 0);
     assert_int_equal(look(r0).shards, 2);
@@ -118,7 +118,7 @@ TEST_IN(begin, end, bytes_of_a_set_follow_its_shards_when_they_move_or_go)
     assert_int_equal(s->bytes[HL_API_TIER_L2] + s->bytes[HL_API_TIER_L3], 0);
     assert_int_equal(hl_placement_set_remove(&place, rank), HL_OK);
     assert_int_equal(hl_placement_set_remove(&place, version), HL_OK);
-    assert_int_equal(add_set(HL_SET_NONE), version); /* the last one that became free */
+    assert_int_equal(add_set(HL_SET_NONE), version); /* the index that was freed last */
 }
 
 TEST_IN(begin, end, a_pinned_version_holds_all_its_shards_and_those_that_join_it)
@@ -134,7 +134,7 @@ TEST_IN(begin, end, a_pinned_version_holds_all_its_shards_and_those_that_join_it
     assert_true(is_pinned(0) && is_pinned(2));
     assert_false(is_pinned(1));
     assert_int_equal(look(version).pinned, 2);
-    /* its own pin outlives that of the version, and the other way round */
+    /* its own pin outlives the version's, and the other way round */
     assert_int_equal(hl_placement_set_pin(&place, version, false), HL_OK);
     assert_true(is_pinned(0));
     assert_false(is_pinned(2));
@@ -166,7 +166,7 @@ TEST_IN(begin, end, sets_that_are_not_there_are_refused_by_their_index)
 
 enum { SETS_MAX = 24 };
 
-/* Versions 0 and 1 have the sets 10, 11 and 20; all of three shards. */
+/* Versions 0 and 1 have the sets 10, 11 and 20; each has three shards. */
 static struct hl_shard_set three_each[SETS_MAX];
 static const struct hl_set_table three = {.sets = three_each, .end = SETS_MAX};
 
@@ -181,7 +181,7 @@ static void leave_in_order(const struct hl_leaving *items, size_t count, const u
     struct hl_leaving_list list = {0};
     for (unsigned i = 0; i < SETS_MAX; i++)
         three_each[i].shards = 3;
-    for (unsigned round = 0; round < 2; round++) { /* nothing is left of the first one */
+    for (unsigned round = 0; round < 2; round++) { /* nothing remains of the first round */
         hl_leaving_clear(&list);
         for (size_t i = 0; i < count; i++)
             assert_int_equal(hl_leaving_add(&list, &items[i]), HL_OK);
@@ -210,7 +210,7 @@ TEST(what_is_left_of_a_set_leaves_first_and_what_stays_counts_as_there)
                                  leaves(1, 10, 0, 0.1),
                                  leaves(2, 10, 0, 0.1),
                                  leaves(3, 20, 1, 0.9),
-                                 leaves(4, 20, 1, 0.8), /* the third is not there */
+                                 leaves(4, 20, 1, 0.8), /* the third one does not exist */
                                  leaves(5, HL_SET_NONE, HL_SET_NONE, 0.05),
                                  leaves(6, HL_SET_NONE, HL_SET_NONE, 0.2)};
     items[1].stays = true;
@@ -218,7 +218,7 @@ TEST(what_is_left_of_a_set_leaves_first_and_what_stays_counts_as_there)
     leave_in_order(items, 7, shards);
 }
 
-/* By sorting all of them, with sets and versions worked out for each. */
+/* The same by sorting all of them, with sets and versions computed for each. */
 static double longest(const struct hl_leaving *items, size_t count, const struct hl_leaving *of,
                       bool by_version, unsigned *members)
 {

@@ -1,11 +1,11 @@
-/* The table of shards, against a list. */
+/* The table of shards, compared with a list. */
 #include "support/test.h"
 
 #include <stdbool.h>
 
 #include "core/placement/shards.h"
 
-/* All ids of one home, or of few: chains are long, and shifts happen. */
+/* All ids have one home or few: chains are long, and entries shift. */
 static struct hl_id id_of(unsigned i)
 {
     return (struct hl_id){.hi = i % 7 == 0 ? i : 0, .lo = 1 + (uint64_t)i * UINT64_C(0x100000000)};

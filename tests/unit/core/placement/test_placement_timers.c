@@ -1,4 +1,4 @@
-/* When shards are to be looked at. */
+/* When shards are due for a check. */
 #include "support/test.h"
 
 #include "core/placement/timers.h"
@@ -7,7 +7,7 @@
 
 #define TICK INT64_C(64)
 
-/* One that is due; false: there is none. */
+/* Takes one that is due; false: there is none. */
 static bool take(struct hl_timers *t, int64_t now_ms, struct hl_shard_timer *out)
 {
     uint32_t count;
@@ -23,7 +23,7 @@ static uint32_t draw(uint64_t *seed)
 
 enum { MANY = 3000, BATCH = 7 };
 
-/* Taken at `tick`: all that were due by then and no others, against one look at all of them. */
+/* At `tick`: takes all that are due by then and no others, compared with a scan of all. */
 static void take_all(struct hl_timers *t, uint32_t tick, uint32_t *due_tick, uint32_t *left)
 {
     struct hl_shard_timer out[BATCH];
@@ -34,7 +34,7 @@ static void take_all(struct hl_timers *t, uint32_t tick, uint32_t *due_tick, uin
             assert_true(out[i].shard < MANY);
             assert_int_equal(due_tick[out[i].shard], out[i].tick);
             assert_true(out[i].tick <= tick);
-            due_tick[out[i].shard] = UINT32_MAX; /* it comes once */
+            due_tick[out[i].shard] = UINT32_MAX; /* each comes once */
             --*left;
         }
     } while (count > 0);

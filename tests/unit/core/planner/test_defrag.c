@@ -42,7 +42,7 @@ static void world_make(struct world *w)
     }
 }
 
-/* A gang runs there: all other servers are drained while it is placed. */
+/* A gang runs on `n`: all other servers are drained while it is placed. */
 static void run_on(struct world *w, int slots, const char *node)
 {
     struct hl_plan *plan = NULL;
@@ -75,7 +75,7 @@ static unsigned busy_slots(const struct world *w)
     return bits;
 }
 
-/* The cluster as it was, and after the moves all fit and the job, too. */
+/* The cluster is unchanged; after the moves all gangs fit and the job, too. */
 static void check_found(struct world *w, const struct hl_job *job, struct hl_defrag *d)
 {
     unsigned before = busy_slots(w);

@@ -1,4 +1,5 @@
-/* Ranks against the groups that Megatron-Core makes of 40 grids (tests/data/megatron_grids.txt). */
+/* Ranks compared with the groups that Megatron-Core makes of 40 grids
+ * (tests/data/megatron_grids.txt). */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@ struct case_ {
     int ep, etp;
 };
 
-/* A rank's place along each dimension. */
+/* A rank's index along each dimension. */
 struct place {
     int tp, cp, dp, pp, etp, ep, edp;
 };
@@ -27,7 +28,8 @@ static struct place place_of(const struct case_ *c, int rank)
     return (struct place){r.tp, r.cp, r.dp, r.pp, e.etp, e.ep, e.dp};
 }
 
-/* What the ranks of a group of that kind have in common, as one number; and which of them it is. */
+/* What the ranks of a group of that kind share, as one number; and the rank's index within the
+ * group. */
 static void split_place(const char *kind, const struct case_ *c, int rank, int *common, int *at)
 {
     const struct place p = place_of(c, rank);
@@ -56,8 +58,8 @@ static void split_place(const char *kind, const struct case_ *c, int rank, int *
     fail_msg("no groups of kind %s", kind);
 }
 
-/* "0,2 1,3": within a group one thing is common, and the order is that of the dimension; two groups
- * have nothing in common; every rank is in one. */
+/* "0,2 1,3": ranks of a group share one key, in the order of the dimension; two groups have
+ * different keys; every rank is in one group. */
 static void check_groups(const char *kind, const struct case_ *c, char *list)
 {
     int seen[WORLD_MAX], groups = 0, ranks = 0;
@@ -121,9 +123,9 @@ static void check_list(const char *kind, const struct case_ *c, const char *list
     check_groups(kind, c, text);
 }
 
-/* As Megatron-Core's own documentation lists them: of initialize_model_parallel 16 devices as TP 2,
- * PP 4; of generate_masked_orthogonal_rank_groups tp-pp-dp of 2, 2 and 2, and 24 ranks of which
- * the first, second and last data-parallel group are given. */
+/* As listed in Megatron-Core's own documentation: of initialize_model_parallel, 16 devices with TP
+ * 2, PP 4; of generate_masked_orthogonal_rank_groups, tp-pp-dp of 2, 2 and 2, and 24 ranks, of
+ * which the first, second and last data-parallel group are given. */
 TEST(the_groups_of_megatrons_documentation_are_ours)
 {
     const struct case_ sixteen = {.grid = {.tp = 2, .pp = 4, .dp = 2}, .ep = 1, .etp = 2};
@@ -137,8 +139,8 @@ TEST(the_groups_of_megatrons_documentation_are_ours)
     check_list("dp", &all, "0,2,4 1,3,5 6,8,10 7,9,11 12,14,16 13,15,17 18,20,22 19,21,23");
 }
 
-/* By hand: eight ranks of one stage. Dense: tp counts first, then cp, then dp; experts: etp counts
- * first, then ep, and what is left over are their replicas. */
+/* By hand: eight ranks of one stage. Dense: tp varies fastest, then cp, then dp. Experts: etp
+ * varies fastest, then ep, and the rest are their replicas. */
 TEST(experts_count_through_etp_then_ep_whatever_the_dense_grid)
 {
     struct case_ c = {.grid = {.tp = 2, .pp = 1, .dp = 4}, .ep = 4, .etp = 1};

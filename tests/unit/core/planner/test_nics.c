@@ -1,4 +1,5 @@
-/* Of servers that are as good for a gang, those whose free slots have a NIC of their own. */
+/* Among servers that suit a gang equally well, those whose free slots have a NIC of their own are
+ * preferred. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -30,7 +31,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Nodes of the containers, in order, with spaces between. */
+/* Nodes of the containers, in order, separated by spaces. */
 static const char *places(int pp, int tp, struct hl_place_rules rules)
 {
     static char name[] = "j", empty[] = "", restart[] = "restart", out[256];
@@ -62,7 +63,7 @@ TEST_IN(NULL, teardown, a_gang_goes_where_nics_are_and_not_to_the_lowest_names)
 {
     add_server("a", 0);
     add_server("b", 0);
-    assert_string_equal(places(2, 1, none), "a b"); /* all alike */
+    assert_string_equal(places(2, 1, none), "a b"); /* all are equal */
     add_server("c", 2);
     add_server("d", 2);
     assert_string_equal(places(2, 1, none), "c d");

@@ -1,4 +1,4 @@
-/* Gangs on small clusters against every placement there is. */
+/* Gangs on small clusters, compared with every possible placement. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ static int random_below(int n)
     return (int)((random_state >> 33) % (uint64_t)n);
 }
 
-/* A cluster of two-slot servers: who has how many free, and where each is. */
+/* A cluster of two-slot servers: the free slots of each, and its leaf and spine. */
 struct world {
     int servers;
     int free[SERVERS], leaf[SERVERS], spine[SERVERS]; /* leaf -1: not known */
@@ -97,7 +97,7 @@ static bool in_one(const struct world *w, const bool *used, enum hl_level level)
     return servers <= 1 || (level >= HL_LEVEL_LEAF && w->leaf[first] >= 0);
 }
 
-/* The units of one group keep the rule. */
+/* Whether the units of one group obey the rule. */
 static bool keeps(const struct brute *b, struct hl_place_rule rule, int first, int step, int count)
 {
     bool used[SERVERS] = {false};
@@ -119,7 +119,7 @@ static bool keeps_all(const struct brute *b)
     return ok;
 }
 
-/* Servers and leaves of a unit; servers on which an earlier stage of its replica is. */
+/* Number of servers and leaves of a unit; of servers that hold an earlier stage of its replica. */
 static long unit_cost(const struct brute *b, int u)
 {
     bool leaves[SERVERS + 1] = {false};
@@ -140,7 +140,7 @@ static long unit_cost(const struct brute *b, int u)
 
 static void try_all(struct brute *b, int u, int s, int need, long cost)
 {
-    long least = (b->tp + 1) / 2 * 1000000 + 1000; /* of each unit to come */
+    long least = (b->tp + 1) / 2 * 1000000 + 1000; /* for each further unit */
     if (b->best >= 0 && cost + least * (b->pp * b->dp - u) >= b->best)
         return;
     if (u == b->pp * b->dp) {
@@ -177,7 +177,7 @@ static long best_cost(const struct world *w, const struct hl_job *job)
     return b.best;
 }
 
-/* What the plan costs, -1 when it breaks a rule. */
+/* The plan's cost, or -1 if it breaks a rule. */
 static long plan_cost(const struct world *w, const struct hl_job *job, const struct hl_plan *plan)
 {
     struct brute b = {.w = w,
@@ -207,7 +207,7 @@ static void describe(const struct world *w, const struct hl_job *job, long got, 
     for (int s = 0; s < w->servers; s++)
         snprintf(text + strlen(text), sizeof(text) - strlen(text), " %d@%d", w->free[s],
                  w->leaf[s]);
-    const struct hl_place_rule *r = &job->placement.tensor; /* and the three behind it */
+    const struct hl_place_rule *r = &job->placement.tensor; /* and the three after it */
     for (int i = 0; i < 4; i++)
         snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s %s", i == 0 ? "; rules" : "",
                  hl_level_name(r[i].level));

@@ -46,7 +46,7 @@ static struct hl_plan *plan_of(const struct hl_job *job, const struct hl_cluster
     struct hl_plan_why why;
     assert_int_equal(hl_plan_make(job, c, &plan), HL_OK);
     assert_int_equal(hl_plan_check(job, c, &why), HL_OK);
-    assert_memory_equal(&why, &plan->why, sizeof(why)); /* the cheap question has the same answer */
+    assert_memory_equal(&why, &plan->why, sizeof(why)); /* the quick check gives the same answer */
     assert_int_equal(plan->feasible, why.reason == HL_PLAN_FITS);
     return plan;
 }
@@ -147,7 +147,7 @@ TEST(a_level_that_can_not_be_kept_is_named)
     job.placement.gang.level = HL_LEVEL_SERVER;
     why = why_of(&job, &c, true);
     assert_int_equal(why.level, HL_LEVEL_SERVER);
-    job.placement.gang = (struct hl_place_rule){HL_LEVEL_LEAF, false}; /* the spine will do */
+    job.placement.gang = (struct hl_place_rule){HL_LEVEL_LEAF, false}; /* the spine is enough */
     plan = plan_of(&job, &c);
     assert_true(plan->feasible);
     assert_string_equal(plan->warnings[0],
@@ -177,7 +177,7 @@ TEST(a_plan_is_committed_only_on_the_cluster_it_was_made_for)
     hl_cluster_fini(&c);
 }
 
-/* What would fit if that gang left: mark, plan, mark back. */
+/* What would fit if that gang left: mark, plan, restore. */
 TEST(what_if_leaves_no_trace)
 {
     struct hl_cluster c = {0};
@@ -202,7 +202,7 @@ static int random_below(int n)
     return (int)((random_state >> 33) % (uint64_t)n);
 }
 
-/* A copy of the cluster that has no history. */
+/* A copy of the cluster without its history. */
 static void build_anew(const struct hl_cluster *from, struct hl_cluster *to)
 {
     for (size_t i = 0; i < from->count; i++) {

@@ -224,7 +224,7 @@ TEST(containers_hold_as_many_ranks_as_slots_have_gpus)
     assert_string_equal(p->containers[0].ranks[1].gpu, "0000:00:01.0");
     assert_null(p->warnings);
     hl_plan_free(p);
-    /* TP 2 × DP 1 × PP 2 could sit in one slot of 4 GPUs, but would join its stages. */
+    /* TP 2 × DP 1 × PP 2 would fit in one slot of 4 GPUs, but would put its stages together. */
     hl_cluster_fini(&c);
     add_nodes(&c, 4, (struct slots){2, 4, 8, 0, 1});
     job = job_of(2, 2, 1);
@@ -296,7 +296,7 @@ TEST(what_is_not_as_one_would_like_is_said)
     assert_true(says(p->warnings, "pipeline stages of 1 of 1 replica share a server"));
     hl_plan_free(p);
     hl_cluster_fini(&c);
-    /* Two nodes of one machine that were dealt the same CPUs. */
+    /* Two nodes of one machine that were given the same CPUs. */
     add_node(&c, "a", "host", plain);
     add_node(&c, "b", "host", plain);
     job = job_of(2, 2, 1);
@@ -312,7 +312,7 @@ TEST(ranks_per_slot_may_be_given)
     struct hl_cluster c = {0};
     struct hl_job job = job_of(1, 3, 3);
     add_nodes(&c, 3, plain);
-    job.ranks_per_slot = 2; /* 9 ranks: 4 containers of two, one of one; groups are cut */
+    job.ranks_per_slot = 2; /* 9 ranks: 4 containers of two, one of one; groups are split */
     struct hl_plan *p = make(&job, &c);
     check_valid(&job, &c, p);
     assert_int_equal(p->container_count, 5);
@@ -420,7 +420,7 @@ static void compare(const int *free_slots, int servers, const struct hl_job *job
             fail_msg("free %d %d %d %d, PP %d TP %d DP %d: TP groups on %ld servers, %ld is best",
                      free_slots[0], free_slots[1], free_slots[2], servers > 3 ? free_slots[3] : 0,
                      job->grid.pp, job->grid.tp, job->grid.dp, got / 1000, b.best / 1000);
-        /* Every group whole on one server: then as few stages share one as possible. */
+        /* Every group is whole on one server: then as few stages as possible share one. */
         if (b.best / 1000 == b.groups && got != b.best)
             fail_msg("free %d %d %d %d, PP %d TP %d DP %d: %ld stages share, %ld is best",
                      free_slots[0], free_slots[1], free_slots[2], servers > 3 ? free_slots[3] : 0,

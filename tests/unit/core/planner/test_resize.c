@@ -51,7 +51,7 @@ static struct hl_job job_of(const struct hl_grid *grid, int min, int max, int ep
 
 /* ---- what is expected ------------------------------------------------------------------------ */
 
-/* Replicas may be the gang if none of their containers is lost or holds others. */
+/* Whether replicas may stay in the gang: none of their containers is lost or holds other ranks. */
 static bool may_stay(const struct hl_plan *plan, const bool *lost, unsigned set)
 {
     for (int i = 0; i < plan->container_count; i++) {
@@ -74,7 +74,8 @@ static unsigned most_that_stay(const struct hl_plan *plan, int dp, const bool *l
     return best;
 }
 
-/* Every rank of a grid of that size once, at its place, and known on its node as before. */
+/* Every rank of a grid of that size appears once, at its place, and is known on its node as
+ * before. */
 static void check_numbers(const struct hl_plan *plan, const struct hl_job *job, int dp)
 {
     struct hl_grid grid = job->grid;
@@ -95,7 +96,7 @@ static void check_numbers(const struct hl_plan *plan, const struct hl_job *job, 
     assert_int_equal(count, plan->world_size);
 }
 
-/* Those that stay keep their order, and what they are besides. */
+/* The remaining ranks keep their order and their other properties. */
 static void check_survivors(const struct hl_plan *plan, const struct hl_plan *before, unsigned set)
 {
     for (int i = 0; i < before->container_count; i++) {
@@ -113,7 +114,7 @@ static void check_survivors(const struct hl_plan *plan, const struct hl_plan *be
     }
 }
 
-/* The lost replicas come back beside those that stayed. */
+/* The lost replicas return beside the remaining ones. */
 static void check_growth(struct hl_plan *plan, struct hl_job *job, int left, int dp, int k)
 {
     int had = plan->container_count, next = plan->next_index;
@@ -123,7 +124,7 @@ static void check_growth(struct hl_plan *plan, struct hl_job *job, int left, int
     job->grid.dp = left;
     assert_int_equal(hl_plan_grow(plan, job, more), HL_OK);
     hl_plan_free(more);
-    check_numbers(plan, job, left); /* they are none of the gang yet */
+    check_numbers(plan, job, left); /* they are not part of the gang yet */
     assert_int_equal(plan->container_count, had + added);
     for (int i = had; i < plan->container_count; i++) {
         assert_int_equal(plan->containers[i].index, next + i - had);
@@ -153,7 +154,7 @@ static void check_loss(const struct hl_grid *grid, int k, unsigned mask, int min
     assert_int_equal(hl_plan_shrink(plan, &job, lost, &dp), HL_OK);
     assert_int_equal(dp, stay >= min ? stay : 0);
     if (dp == 0) {
-        check_numbers(plan, &job, grid->dp); /* nothing was changed */
+        check_numbers(plan, &job, grid->dp); /* nothing changed */
     } else {
         check_numbers(plan, &job, dp);
         check_survivors(plan, before, set);

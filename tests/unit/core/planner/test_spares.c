@@ -1,4 +1,4 @@
-/* Where slots are that a gang has for lost servers. */
+/* Where a gang's slots for lost servers are. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -68,7 +68,7 @@ TEST_IN(NULL, teardown, a_spare_is_on_a_server_without_the_gang_where_there_is_o
     assert_false(hl_plan_is_spare(&plan->containers[1]));
     assert_null(plan->warnings);
     assert_int_equal(hl_plan_commit(plan, &cluster), HL_OK);
-    assert_true(hl_cluster_find(&cluster, "c")->slots[0].busy); /* it is held as any other */
+    assert_true(hl_cluster_find(&cluster, "c")->slots[0].busy); /* it is held like any other slot */
     hl_plan_free(plan);
 }
 
@@ -87,7 +87,7 @@ TEST_IN(NULL, teardown, what_is_lost_with_the_whole_gang_is_none_and_said_to_be_
 {
     add_server("a", 4, 0);
     struct hl_plan *plan = make(2, 1);
-    assert_true(plan->feasible); /* it starts all the same */
+    assert_true(plan->feasible); /* it starts nevertheless */
     assert_int_equal(plan->container_count, 2);
     size_t last = 0;
     while (plan->warnings[last + 1] != NULL)
@@ -120,7 +120,7 @@ TEST_IN(NULL, teardown, the_ranks_of_a_lost_container_get_the_gpus_of_the_spares
     hl_plan_free(plan);
 }
 
-/* What was found, as "NODE:SLOT#INDEX ". */
+/* The result as "NODE:SLOT#INDEX ". */
 static char *refill(struct hl_plan *plan, int count, char *out, size_t size)
 {
     static char name[] = "j", empty[] = "", replace[] = "replace";
@@ -159,7 +159,8 @@ TEST_IN(NULL, teardown, a_spare_that_was_used_is_found_another_slot_with_a_numbe
     const char *lost = plan->containers[0].node;
     hl_cluster_set_ready(&cluster, lost, false);
     assert_int_equal(hl_plan_move_ranks(plan, 0, 2), HL_OK);
-    json_t *doc = hl_plan_to_json(plan); /* as after a restart: it does not know where nodes are */
+    json_t *doc =
+        hl_plan_to_json(plan); /* as after a restart: it does not know the positions of nodes */
     assert_int_equal(hl_plan_from_json(doc, &copy), HL_OK);
     json_decref(doc);
     assert_string_equal(plan->containers[1].node, "b");

@@ -55,7 +55,8 @@ TEST(nics_are_told_by_their_device_id)
     assert_int_equal(hl_nic_class_named(""), HL_NIC_OTHER);
 }
 
-/* An Agent asks the slots that it tells: a plank that depends on a ConnectX-4 must not be lost. */
+/* An Agent uses the slots that it reports: a plank that depends on a ConnectX-4 must not be
+ * lost. */
 TEST(the_class_of_a_nic_survives_the_way_through_the_api)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -138,7 +139,7 @@ TEST(a_machine_is_cut_into_equal_shares)
     hl_topo_fini(&m);
 }
 
-/* Device memory is on a node of the machine, and a share's slots are none. */
+/* Device memory belongs to a node of the machine, not to a share's slots. */
 TEST(the_nic_beside_a_device_is_that_of_the_machines_node)
 {
     struct hl_topo m = {0}, t;
@@ -162,7 +163,7 @@ TEST(the_nic_beside_a_device_is_that_of_the_machines_node)
     assert_int_equal(hl_topo_nic_beside(&m, 1), HL_NIC_CX4); /* none there: the oldest of all */
     assert_int_equal(hl_topo_nic_beside(&m, -1), HL_NIC_CX4);
     assert_int_equal(hl_topo_share(&m, 2, 1, 1, &t), HL_OK);
-    assert_int_equal(t.slots[0].numa_id, 0); /* and yet its NICs are those of node 8 */
+    assert_int_equal(t.slots[0].numa_id, 0); /* but its NICs are those of node 8 */
     assert_int_equal(hl_topo_nic_beside(&t, 0), HL_NIC_CX5);
     hl_topo_fini(&t);
     hl_topo_fini(&m);
@@ -170,7 +171,7 @@ TEST(the_nic_beside_a_device_is_that_of_the_machines_node)
     assert_int_equal(hl_topo_nic_beside(&m, 0), HL_NIC_OTHER);
 }
 
-/* A share's slots are numbered anew; its memory is still that of the machine's nodes 0 and 8. */
+/* A share's slots are numbered from 0; its memory is still that of the machine's nodes 0 and 8. */
 TEST(the_memory_beside_a_share_is_that_of_its_cpus)
 {
     struct hl_topo m = machine(2, 4, 1), t;
@@ -185,10 +186,10 @@ TEST(the_memory_beside_a_share_is_that_of_its_cpus)
         assert_int_equal(nodes[0], index * 8);
         hl_topo_fini(&t);
     }
-    assert_int_equal(hl_topo_share(&m, 1, 0, 1, &t), HL_OK); /* one slot over both */
+    assert_int_equal(hl_topo_share(&m, 1, 0, 1, &t), HL_OK); /* one slot spanning both */
     assert_int_equal(hl_topo_numa_of(&m, &t, nodes, 4), 2);
     hl_topo_fini(&t);
-    assert_int_equal(hl_topo_share(&m, 3, 1, 1, &t), HL_OK); /* one across the border */
+    assert_int_equal(hl_topo_share(&m, 3, 1, 1, &t), HL_OK); /* one across the boundary */
     assert_int_equal(hl_topo_numa_of(&m, &t, nodes, 4), 2);
     hl_topo_fini(&t);
     hl_topo_fini(&m);

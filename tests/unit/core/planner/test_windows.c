@@ -1,4 +1,4 @@
-/* Servers that are reserved from one time to another: who starts there before, and after. */
+/* Servers that are reserved for a period: which jobs start there before, and after. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -46,7 +46,7 @@ static struct hl_plan *plan_of(const struct hl_job *job, const struct hl_cluster
     struct hl_plan_why why;
     assert_int_equal(hl_plan_make(job, c, &plan), HL_OK);
     assert_int_equal(hl_plan_check(job, c, &why), HL_OK);
-    assert_memory_equal(&why, &plan->why, sizeof(why)); /* the cheap question has the same answer */
+    assert_memory_equal(&why, &plan->why, sizeof(why)); /* the quick check gives the same answer */
     return plan;
 }
 
@@ -97,14 +97,15 @@ TEST(a_gang_goes_beside_reserved_servers_and_waits_only_for_those_that_it_needs)
     assert_int_equal(plan->why.free, 2);
     assert_int_equal(plan->why.reserved, 6);
     assert_int_equal(plan->why.servers[HL_OFFER_RESERVED], 3);
-    assert_int_equal(plan->reserved_until_ms, NOW + 6000); /* node-0 and node-2 are back then */
+    assert_int_equal(plan->reserved_until_ms,
+                     NOW + 6000); /* node-0 and node-2 are free again then */
     assert_string_equal(plan->reason, "needs 6 slots, 2 are free of 2 on 1 ready server; 3 servers "
                                       "are reserved");
     hl_plan_free(plan);
     plan = plan_of(&eight, &c);
     assert_int_equal(plan->reserved_until_ms, NOW + 9000);
     hl_plan_free(plan);
-    hl_cluster_set_busy(&c, "node-0", 0, true); /* what is held there does not come with the end */
+    hl_cluster_set_busy(&c, "node-0", 0, true); /* slots held there do not become free at its end */
     plan = plan_of(&six, &c);
     assert_int_equal(plan->reserved_until_ms, NOW + 9000);
     hl_plan_free(plan);

@@ -1,5 +1,5 @@
-/* A cluster for the tests of the queue: servers with slots, and a planner that is exact. A gang
- * takes `slots` slots in units, each on one server. */
+/* A cluster for the tests of the queue: servers with slots, and an exact planner. A gang takes
+ * `slots` slots in units, each on one server. */
 #ifndef HL_TESTS_UNIT_CORE_QUEUE_RIG_H
 #define HL_TESTS_UNIT_CORE_QUEUE_RIG_H
 
@@ -25,12 +25,12 @@ struct rig {
     bool away[RIG_SERVERS];
     int owner[RIG_SLOTS];
     bool lent[RIG_SLOTS];
-    bool reserved[RIG_SLOTS], open;    /* open: reservations are off */
-    int place[RIG_SLOTS], place_count; /* found last */
+    bool reserved[RIG_SLOTS], open;    /* open: reservations are disabled */
+    int place[RIG_SLOTS], place_count; /* the last place found */
     struct hl_queues queues;
     struct hl_queue_gang gangs[RIG_GANGS];
     int units[RIG_GANGS];
-    bool old[RIG_GANGS][RIG_SLOTS]; /* slots that it had */
+    bool old[RIG_GANGS][RIG_SLOTS]; /* slots that it used to have */
     int count;
     int questions;
     double used[HL_QUEUES_MAX];
@@ -132,7 +132,7 @@ static inline int rig_add(struct rig *r, int queue, int priority, int slots, int
     return g;
 }
 
-/* One that runs since the rig's time, on the first free slots of a server on. */
+/* A gang that has been running since the rig's time, on the first free slots from a server on. */
 static inline int rig_add_running(struct rig *r, int queue, int priority, int slots, int server)
 {
     int g = rig_add(r, queue, priority, slots, 1);

@@ -44,7 +44,7 @@ RULE(a_list_of_queues_says_weight_quota_and_who_is_stopped_for_others)
     assert_int_equal(hl_queues_find(&q, "y"), -1);
 }
 
-/* What is kept of a job that is forgotten counts as the job itself would. */
+/* What is kept of a forgotten job counts as the job itself would. */
 RULE(use_that_is_kept_as_a_number_fades_like_that_of_its_jobs)
 {
     const struct hl_queue_use use = {.slots = 8, .placed_ms = 1000, .released_ms = 3000};
@@ -182,7 +182,7 @@ RULE(a_gang_above_its_quota_has_only_its_own_queue_stopped)
 
 /* ---- backfill -------------------------------------------------------------------------------- */
 
-/* Two servers of one slot; the gang on the first ends in 100 s, `head` needs both. */
+/* Two servers of one slot; the gang on the first one ends in 100 s, `head` needs both. */
 static int backfill_rig(int64_t limit_ms)
 {
     rig_init(&r, 2, 1, "default");
@@ -227,8 +227,8 @@ static int add_limited(int slots, int64_t limit_ms)
     return g;
 }
 
-/* Four slots, held for another 1000 ms. By hand: the head has them from 1010 to 1520, then two and
- * two share them until 1630, when the first of these ends. */
+/* Four slots, held for another 1000 ms. By hand: the head has them from 1010 to 1520, then two
+ * gangs of two share them until 1630, when the first of these ends. */
 RULE(those_behind_the_reservation_are_told_when_slots_will_be_there)
 {
     rig_init(&r, 1, 4, "default");
@@ -246,7 +246,7 @@ RULE(those_behind_the_reservation_are_told_when_slots_will_be_there)
     assert_int_equal(verdict(unknown)->start_ms, 0); /* the endless one holds two of its slots */
 }
 
-/* What starts now counts as long as its limit says. */
+/* A gang that starts now is expected to run as long as its limit. */
 RULE(gangs_that_start_in_this_pass_give_their_slots_back_in_the_estimate)
 {
     rig_init(&r, 2, 1, "default");
@@ -265,7 +265,7 @@ RULE(a_gang_passes_beside_the_reservation_whatever_its_limit)
     int third = rig_add_running(&r, 0, 0, 1, 2);
     r.gangs[second].limit_ms = 1000;
     r.gangs[third].limit_ms = 2000;
-    int head = rig_add(&r, 0, 0, 2, 2); /* a whole server: the second, in a second */
+    int head = rig_add(&r, 0, 0, 2, 2); /* needs a whole server: the second one, in a second */
     int beside = rig_add(&r, 0, 0, 2, 1), behind = rig_add(&r, 0, 0, 1, 1);
     rig_pass(&r);
     waits_for(head, HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS);
@@ -366,7 +366,7 @@ RULE(equals_are_not_stopped_nor_those_of_a_queue_that_says_so)
     r.in.preempt = true;
     rig_settle(&r);
     rig_pass(&r);
-    assert_true(verdict(equal)->stops); /* it was this that held them back */
+    assert_true(verdict(equal)->stops); /* that was the reason for holding them back */
 }
 
 RULE(who_had_others_stopped_gets_their_slots_though_others_come_first_in_the_line)
@@ -408,7 +408,7 @@ RULE(a_gang_that_backs_off_starts_later_and_keeps_the_slots_that_it_had)
     rig_pass(&r);
     waits_for(late, HL_API_WAIT_REASON_BACK_OFF);
     assert_true(verdict(other)->starts);
-    assert_int_equal(r.owner[RIG_PER], other); /* not on the slot that is kept */
+    assert_int_equal(r.owner[RIG_PER], other); /* not on the reserved slot */
     assert_false(verdict(third)->starts);
 }
 

@@ -1,5 +1,5 @@
-/* The queue in a cluster where gangs come, end, fail and are cancelled, and servers go and come
- * back. HELIOS_QUEUE_SEED repeats a run whose seed was printed. */
+/* The queue in a cluster where gangs arrive, end, fail and are cancelled, and servers leave and
+ * return. HELIOS_QUEUE_SEED repeats a run whose seed was printed. */
 #include "support/test.h"
 
 #include <float.h>
@@ -9,13 +9,13 @@
 #include "unit/core/queue/queue_rig.h"
 
 #define SEEDS       4
-#define EVENTS      250000 /* of each seed: a million in all */
+#define EVENTS      250000 /* per seed: a million in all */
 #define STATES      10000
 #define ALIVE_MAX   24
 #define AGE_MS      20000
 #define RECOVERY_MS 60000
 #define EVENT_MS    1000
-#define WAIT_MAX    5000 /* events that a gang waits which fits the servers that are there */
+#define WAIT_MAX    5000 /* maximum wait, in events, of a gang that fits on the present servers */
 
 static struct rig r;
 static uint64_t seed;
@@ -47,7 +47,7 @@ static int end_of_rig(void **state)
 
 /* ---- what happens ---------------------------------------------------------------------------- */
 
-/* Nobody: it holds nothing and wants nothing. */
+/* An unused gang: it holds nothing and wants nothing. */
 static void gang_bury(int g)
 {
     alive[g] = false;
@@ -165,7 +165,7 @@ static void time_pass(void)
 
 /* ---- what has to hold ------------------------------------------------------------------------ */
 
-/* With the slots of all that stop, the gang for which they do has a place. */
+/* With the slots of all gangs that stop, the gang for which they stop has a place. */
 static void check_stops(void)
 {
     for (int g = 0; g < r.count; g++) {
@@ -196,7 +196,7 @@ static bool could_run(int g)
     return fits;
 }
 
-/* What the pass has decided happens. */
+/* Carries out what the pass has decided. */
 static void pass_carry_out(void)
 {
     for (int g = 0; g < r.count; g++) {
@@ -221,7 +221,7 @@ static void pass_carry_out(void)
     }
 }
 
-/* Each slot has one holder or none, those who hold have all of theirs, and the others have none. */
+/* Each slot has at most one holder; a gang has all of its slots or none. */
 static void check_slots(void)
 {
     int held[RIG_GANGS] = {0}, used[HL_QUEUES_MAX] = {0};
@@ -278,7 +278,8 @@ TEST_IN(NULL, end_of_rig, a_million_events_leave_no_slot_held_twice_none_leaked_
     }
     print_message("%ld starts, %ld of them past others, %ld stops; the longest wait: %d events\n",
                   starts, passed, stops, longest);
-    assert_true(starts > 10000 && passed > 1000 && stops > 1000); /* the test tests something */
+    assert_true(starts > 10000 && passed > 1000 &&
+                stops > 1000); /* shows that the test exercises something */
 }
 
 /* ---- against brute force --------------------------------------------------------------------- */
@@ -288,7 +289,7 @@ struct best {
     double lost;
 };
 
-/* Every set of those that may be stopped: the smallest that helps, then the cheapest. */
+/* Tries every set of gangs that may be stopped: the smallest that suffices, then the cheapest. */
 static struct best brute_force(int urgent)
 {
     int list[RIG_GANGS], n = 0;

@@ -1,4 +1,4 @@
-/* A pass over the line on a real cluster, by the planner: what it takes, lends and keeps. */
+/* A pass over the line with the planner on a real cluster: what it takes, lends and keeps. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -87,7 +87,8 @@ TEST(a_gang_gets_the_place_that_was_found_or_none)
     struct world w;
     start(&w, 2, (int[]){2, 2, 1, 1});
     assert_true(fits(&w, 0));
-    hl_cluster_set_draining(&w.cluster, "node-1", true); /* the answer is of another cluster */
+    hl_cluster_set_draining(&w.cluster, "node-1",
+                            true); /* the answer is for another state of the cluster */
     assert_int_equal(w.planner.take(w.planner.ctx, 0), HL_EBUSY);
     assert_int_equal(busy(&w), 0);
     assert_true(fits(&w, 0));
@@ -115,8 +116,8 @@ TEST(what_nobody_takes_over_is_free_again)
     finish(&w);
 }
 
-/* Gang 1 holds node-0; with its slots lent gang 0 has node-0 and node-1, which are then kept for it
- * also when they are lent again. */
+/* Gang 1 holds node-0. With its slots lent, gang 0 gets node-0 and node-1, which are then kept for
+ * it, also when they are lent again. */
 TEST(kept_slots_are_no_others_while_reservations_are_on)
 {
     struct world w;
@@ -129,7 +130,7 @@ TEST(kept_slots_are_no_others_while_reservations_are_on)
     w.planner.lend(w.planner.ctx, 1, false);
     assert_int_equal(w.planner.reserve(w.planner.ctx, 0, false), HL_OK);
     assert_false(fits(&w, 2));
-    w.planner.lend(w.planner.ctx, 1, true); /* a slot that is kept is not lent */
+    w.planner.lend(w.planner.ctx, 1, true); /* a reserved slot is not lent */
     assert_false(fits(&w, 2));
     w.planner.lend(w.planner.ctx, 1, false);
     w.planner.reservations(w.planner.ctx, false);
@@ -144,7 +145,8 @@ TEST(kept_slots_are_no_others_while_reservations_are_on)
     finish(&w);
 }
 
-/* Places in the cluster move when a server comes before it in name; plans know them by name. */
+/* Indices in the cluster shift when a server comes that is earlier by name; plans refer to
+ * names. */
 TEST(held_slots_are_found_when_nodes_came_since)
 {
     struct world w;

@@ -1,4 +1,4 @@
-/* What a drill takes for a proof, and what for its contrary. */
+/* What a drill accepts as proof, and what as its contrary. */
 #include "support/test.h"
 
 #include <math.h>
@@ -116,8 +116,8 @@ TEST_IN(setup, teardown, a_step_that_is_left_out_or_made_twice_is_a_jump)
     point(1, 4, 0);
     point(1, 6, 0); /* left out */
     point(1, 6, 0); /* twice in one generation */
-    point(2, 9, 0); /* begins beyond where the gang was */
-    point(1, 3, 0); /* of a generation that was over */
+    point(2, 9, 0); /* begins after the gang's position */
+    point(1, 3, 0); /* of a generation that had ended */
     assert_int_equal(sums.jumps, 4);
 }
 

@@ -1,4 +1,4 @@
-/* Kinds of failure, and what a job says of them. */
+/* Kinds of failure, and how a job reports them. */
 #include "support/test.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* Each replacement of a rank is a recovery or merged into the next, once. */
+/* Each replacement of a rank counts once, as a recovery of its own or merged into the next. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ TEST(a_recovery_that_another_loss_follows_at_once_is_merged)
     struct hl_recovery_seen seen = {0};
     look(&seen, 0, false, 0, 0, false);
     look(&seen, 1, false, 1, 0, false);
-    look(&seen, 2, false, 1, 1, false); /* the first has made no step that was told */
+    look(&seen, 2, false, 1, 1, false); /* the first one has made no reported step */
     look(&seen, 2, true, 0, 0, true);
     look(&seen, 5, true, 3, 2, true); /* three losses between two looks */
 }

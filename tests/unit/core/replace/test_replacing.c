@@ -1,4 +1,4 @@
-/* Which ends of a rank are answered by another process, how often, and how soon. */
+/* Which ends of a rank lead to a replacement, how often, and how soon. */
 #include "support/test.h"
 
 #include "core/replace/replacing.h"

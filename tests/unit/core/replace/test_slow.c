@@ -1,4 +1,4 @@
-/* A slow rank: who is named, when, and when nobody is. */
+/* A slow rank: which one is named, when, and when none is. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static struct gang gang_of(double first_ms, double second_ms)
     return g;
 }
 
-/* A second goes by, in which steps are made; who is slow then. */
+/* A second passes in which steps are made; returns the slow rank. */
 static int second_of(struct gang *g)
 {
     int worst = -2;
@@ -41,7 +41,7 @@ static int second_of(struct gang *g)
     return worst;
 }
 
-/* So many seconds, in all of which the answer is the same. */
+/* So many seconds, each with the same answer. */
 static void seconds_of(struct gang *g, int count, int want)
 {
     for (int i = 0; i < count; i++)
@@ -50,7 +50,7 @@ static void seconds_of(struct gang *g, int count, int want)
 
 TEST(a_rank_that_becomes_slow_is_named_after_the_hold_and_until_it_is_well_again)
 {
-    struct gang g = gang_of(20, 60); /* stages differ, and nobody is slow for that */
+    struct gang g = gang_of(20, 60); /* stages differ, which makes no rank slow */
     seconds_of(&g, 20, -1);
     g.ranks[3].own_ms = 130;
     seconds_of(&g, 4, -1);
@@ -90,7 +90,7 @@ TEST(a_rank_that_was_slow_from_its_first_step_is_told_by_its_stage)
 {
     struct gang g = gang_of(20, 60);
     g.ranks[0].own_ms = 50;
-    seconds_of(&g, 5, -1); /* with the first look time begins */
+    seconds_of(&g, 5, -1); /* time starts with the first look */
     seconds_of(&g, 3, 0);
 }
 
@@ -101,7 +101,7 @@ TEST(a_gang_that_becomes_slower_as_a_whole_has_no_slow_rank)
     for (int i = 0; i < RANKS; i++)
         g.ranks[i].own_ms *= 3;
     seconds_of(&g, 20, -1);
-    g.ranks[2].own_ms *= 2.1; /* and one even more so */
+    g.ranks[2].own_ms *= 2.1; /* and another one that is even slower */
     seconds_of(&g, 4, -1);
     seconds_of(&g, 5, 2);
 }
@@ -114,7 +114,7 @@ TEST(the_slower_of_two_is_named)
     seconds_of(&g, 2, -1);
     g.ranks[2].own_ms = 100;
     seconds_of(&g, 2, -1);
-    seconds_of(&g, 2, 0); /* the other one not long enough yet */
+    seconds_of(&g, 2, 0); /* the other one is not slow for long enough yet */
     seconds_of(&g, 2, 2);
 }
 
@@ -158,7 +158,7 @@ TEST(without_new_steps_or_own_times_nothing_is_judged)
 TEST(a_process_in_a_ranks_place_begins_anew)
 {
     struct gang g = gang_of(20, 60);
-    g.ranks[3].stage = 7; /* alone in its stage: its best is its measure */
+    g.ranks[3].stage = 7; /* alone in its stage: compared with its own best */
     seconds_of(&g, 10, -1);
     g.ranks[3].own_ms = 200;
     seconds_of(&g, 4, -1);
@@ -200,13 +200,13 @@ TEST(some_steps_have_to_be_slow_however_long_they_take)
  */
 
 #define LOOK_MS 500
-#define WINDOW  15 /* steps of which a rank tells the median */
+#define WINDOW  15 /* number of steps over which a rank reports the median */
 
-/* A gang on a machine that others use too. All ranks get slower for some seconds, each by its own
- * measure; any one is held up for a step, or for a second or two; each step has noise. */
+/* A gang on a machine with other load. All ranks slow down for some seconds, each by its own
+ * factor; any one can be held up for a step, or for a second or two; each step has noise. */
 struct noise {
     uint64_t seed;
-    double usual[RANKS], bend[RANKS]; /* bend: how much a busy machine costs the rank */
+    double usual[RANKS], bend[RANKS]; /* bend: how much a busy machine slows the rank down */
     double window[RANKS][WINDOW];
     uint64_t steps;
     double load, until_ms;                /* of all */
@@ -259,7 +259,7 @@ static struct noise noise_of(unsigned seed)
     return n;
 }
 
-/* `count` steps; the first step after which somebody was named, -1: nobody was. */
+/* Makes `count` steps; returns the first step after which a rank was named, or -1. */
 static int first_alarm(struct gang *g, struct noise *n, int count, int *worst)
 {
     double look_ms = (double)g->now_ms + LOOK_MS, now_ms = (double)g->now_ms;
@@ -313,7 +313,7 @@ TEST(a_rank_that_is_slow_is_found_on_a_busy_machine_and_no_other_one)
         for (int k = 0; k < RANKS && seed % 2 == 1; k++)
             g.ranks[k].stage = k;
         assert_int_equal(first_alarm(&g, &n, 300, &worst), -1);
-        n.usual[slow] *= 5; /* as in the drill: it runs for a fifth of the time */
+        n.usual[slow] *= 5; /* as in the drill: it gets a fifth of the CPU time */
         int found = first_alarm(&g, &n, 500, &worst);
         assert_true(found >= 10);
         assert_int_equal(worst, slow);

@@ -1,4 +1,4 @@
-/* A gang that makes no steps: who is named, and when nobody is. */
+/* A gang that makes no steps: which rank is named, and when none is. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 static const struct hl_stall_rule rule = {.floor_ms = 5000, .factor = 10};
 
-/* All of them have just ended step 40; a step takes 100 ms. */
+/* All ranks have just finished step 40; a step takes 100 ms. */
 static void clean(struct hl_stall_rank ranks[RANKS])
 {
     for (int i = 0; i < RANKS; i++)
@@ -26,7 +26,7 @@ static struct hl_stall find(const struct hl_stall_rank ranks[RANKS])
     return hl_stall_find(ranks, RANKS, &rule);
 }
 
-/* Everyone waits since their last step. */
+/* All ranks have been waiting since their last step. */
 static void all_wait(struct hl_stall_rank ranks[RANKS], int64_t ms)
 {
     for (int i = 0; i < RANKS; i++)
@@ -119,7 +119,7 @@ TEST(a_gang_that_saves_loads_or_makes_its_first_steps_is_not_judged)
     assert_int_equal(hl_stall_find(ranks, 0, &rule).kind, HL_STALL_NONE);
 }
 
-/* Rank 2's connections went without a word: it waits for the end of a collective. */
+/* Rank 2's connections broke silently: it waits for the end of a collective. */
 TEST(a_rank_that_waits_in_a_step_while_the_others_come_together_is_named)
 {
     struct hl_stall_rank ranks[RANKS];
@@ -156,7 +156,7 @@ TEST(a_process_that_stays_stopped_is_named_whatever_it_was_busy_with)
     assert_int_equal(find(ranks).kind, HL_STALL_STOPPED);
     assert_int_equal(find(ranks).rank, 1);
     assert_int_equal(find(ranks).since_ms, 5001);
-    all_wait(ranks, 400); /* it was stopped at each look, and made steps between them */
+    all_wait(ranks, 400); /* it was stopped at each look, and made steps in between */
     assert_int_equal(find(ranks).kind, HL_STALL_NONE);
     ranks[1].since_ms = -1; /* it joins or loads */
     assert_int_equal(find(ranks).rank, 1);

@@ -1,5 +1,5 @@
-/* unit/core/reshard/state_rig.h - optimizer state of a tiny model at one layout, and what it
- * becomes at another one.
+/* unit/core/reshard/state_rig.h - optimizer state of a tiny model at one layout, and the expected
+ * state at another.
  *
  * Owns:    struct layout owns its slices and what it has saved (layout_close).
  * Threads: one.
@@ -15,7 +15,7 @@
 
 static const char *const prefixes[] = {"exp_avg.", "state.exp_avg_sq."};
 
-/* Parts of state of a layout, prefix by prefix; the bytes are those of `moments`. */
+/* Parts of a layout's state, prefix by prefix; the bytes are those of `moments`. */
 struct saved {
     struct hl_reshard_state_part parts[1024];
     size_t count;
@@ -100,7 +100,7 @@ static inline void same_tensor(const struct hf_slices *from, const struct layout
     free(hits);
 }
 
-/* What the source has saved, as its plan lists it; free(list). */
+/* What the source has saved, in the form of its plan; free(list). */
 static inline struct hf_slices slices_of(const struct layout *a,
                                          const struct hl_reshard_state *state)
 {
@@ -130,7 +130,7 @@ static inline void state_pair(const struct hf_model *m, const struct layout *a,
         assert_memory_equal(s->part, "optim-", 6);
         for (uint32_t k = s->tensor_first; k < s->tensor_first + s->tensor_count; k++)
             same_tensor(&from, b, &state, &plan, i, k);
-        /* A change of pp alone: layers are aliases. */
+        /* Only pp changes: layers are aliases. */
         if (!a->saved->pieces && a->s.o.tp == b->s.o.tp && strncmp(s->part, "optim-layer", 11) == 0)
             assert_int_not_equal(plan.shards[i].alias, HL_RESHARD_NONE);
     }

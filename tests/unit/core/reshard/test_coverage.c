@@ -1,4 +1,4 @@
-/* Whole versions pass; a thousand that are damaged in one place do not. HL_SEED repeats a run. */
+/* Whole versions pass; a thousand versions damaged in one place do not. HL_SEED repeats a run. */
 #include "support/test.h"
 
 #include <inttypes.h>
@@ -95,7 +95,7 @@ static int holds_data(const struct hl_copy_op *op)
     return op->kind == HL_COPY_TRANSPOSE || (op->kind == HL_COPY_RUNS && op->stride != 0);
 }
 
-/* The destinations follow each other again, so that only the boxes are wrong. */
+/* Makes the destinations contiguous again, so that only the boxes are wrong. */
 static void lay_out(struct version *v, struct hl_coverage_tensor *h)
 {
     uint64_t at = 0;
@@ -117,7 +117,7 @@ static int drop_tensor_everywhere(struct version *v)
     if (padding || strstr(gone.name, "output_layer") != NULL ||
         strstr(gone.name, "word_embeddings") != NULL || strstr(gone.name, "norm") != NULL ||
         strstr(gone.name, "bias") != NULL || strstr(gone.name, "position") != NULL)
-        return 0; /* another tp or part may hold the same */
+        return 0; /* another tp or part may hold the same elements */
     for (size_t i = 0; i < v->count; i++)
         if (v->held[i].pp != gone.pp || v->held[i].tp != gone.tp ||
             strcmp(v->held[i].name, gone.name) != 0)
@@ -174,7 +174,7 @@ static int shift_box(struct version *v)
     return 1;
 }
 
-/* Two boxes of different data change places, in one tensor or in two. */
+/* Swaps two boxes of different data, in one tensor or in two. */
 static int swap_boxes(struct version *v)
 {
     struct hl_coverage_tensor *a = &v->held[pick(v->count)];
@@ -191,7 +191,7 @@ static int swap_boxes(struct version *v)
     return 1;
 }
 
-/* The rank takes all of another's tensor for its own. */
+/* The rank takes another rank's whole tensor for its own. */
 static int swap_tensors(struct version *v)
 {
     struct hl_coverage_tensor *a = &v->held[pick(v->count)], *b = &v->held[pick(v->count)];
@@ -320,7 +320,7 @@ TEST(errors_name_tensor_range_and_ranks)
     assert_non_null(strstr(hl_error_text(), "rows [22, 24), columns [0, 16) of tensor "
                                             "'model.embed_tokens.weight' are held twice"));
 
-    version_make(v, &s); /* nobody has tp 1's columns */
+    version_make(v, &s); /* no rank has tp 1's columns */
     for (int rank = 1; rank <= 3; rank += 2)
         *find_held(v, rank, FC2) = v->held[--v->count];
     assert_int_equal(check(m, &s, v), HL_EINVAL);

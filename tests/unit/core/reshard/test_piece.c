@@ -1,4 +1,4 @@
-/* Names of pieces, and pieces that are put together, against a model of who holds which element. */
+/* Names of pieces, and joined pieces compared with a model of which rank holds which element. */
 #include "support/test.h"
 
 #include <inttypes.h>
@@ -119,7 +119,7 @@ static void held_add(struct held *h, int rank, uint64_t start, uint64_t end)
         h->hits[i]++;
 }
 
-/* Held once each? */
+/* Whether each element is held once. */
 static bool held_is_whole(const struct held *h)
 {
     for (size_t i = 0; i < ELEMENTS; i++)
@@ -238,6 +238,6 @@ TEST(names_that_begin_alike_are_different_tensors)
     assert_string_equal(out[0].name, "m.w");
     assert_string_equal(out[1].name, "m.w.x");
     assert_string_equal(out[2].name, "m.w0");
-    assert_null(crcs); /* rank 3 has said none */
+    assert_null(crcs); /* rank 3 has given none */
     hl_arena_fini(&arena);
 }

@@ -1,5 +1,5 @@
-/* Saves through the commit path of a catalogue: whole ones become visible and proved, a thousand
- * that are damaged in one place do not become visible. HL_SEED repeats a run. */
+/* Saves through the commit path of a catalogue: whole ones become visible and proved; a thousand
+ * saves damaged in one place do not become visible. HL_SEED repeats a run. */
 #include "support/test.h"
 
 #include <inttypes.h>
@@ -77,7 +77,8 @@ struct entry {
     struct hl_tensor tensors[TENSORS_MAX];
     char names[TENSORS_MAX][160];
     uint32_t crcs[TENSORS_MAX];
-    bool padding[TENSORS_MAX]; /* nothing else: a replica only of a tied head's, at the same tp */
+    bool padding[TENSORS_MAX]; /* nothing else; the only replica is that of a tied head, at the same
+                                  tp */
     size_t count;
 };
 
@@ -85,7 +86,7 @@ struct save {
     struct entry *list;
     size_t count, cap;
     int tp, pp;
-    int stage; /* ranks of one: data-parallel ones share the experts out */
+    int stage; /* ranks per stage: data-parallel ones divide the experts */
 };
 
 struct model {
@@ -106,7 +107,7 @@ static struct entry *entry_new(struct save *v)
     return &v->list[v->count++];
 }
 
-/* `to` was zero, or a save. */
+/* `to` must be zero, or a save. */
 static void save_copy(struct save *to, const struct save *from)
 {
     struct save v = *from;
@@ -148,13 +149,13 @@ static int experts_tp(const struct hl_partition_options *o)
     return o->etp > 0 ? o->etp : o->tp;
 }
 
-/* The first rank of a stage that has it. */
+/* The first rank of a stage that holds it. */
 static int slot_of(const struct hl_partition_shard *s, const struct hl_partition_options *o)
 {
     return strncmp(s->part, "experts-", 8) == 0 ? s->ep * experts_tp(o) + s->tp : s->tp;
 }
 
-/* Every shard, and state of it in F32. */
+/* Every shard, and its state in F32. */
 static void save_plan(struct save *v, const struct hl_partition_plan *p,
                       const struct hl_partition_options *o)
 {
@@ -182,7 +183,7 @@ static void save_plan(struct save *v, const struct hl_partition_plan *p,
 
 static uint64_t next_id = 1;
 
-/* As the rank's client says it. */
+/* The shard as the rank's client describes it. */
 static void describe(struct entry *e, struct hl_arena *arena, bool crcs, struct hl_api_shard *out)
 {
     char *layout, *text;
@@ -230,7 +231,7 @@ static void import(struct model *m, const char *config)
         fail_msg("%s", hl_error_text());
 }
 
-/* False: the family can't be split like that. */
+/* Returns false if the family can't be split like that. */
 static bool model_open(struct model *m, const char *family, const struct hl_partition_options *o)
 {
     struct hl_hf_config config;
@@ -409,7 +410,7 @@ static struct entry *pick_entry(struct save *v)
     return &v->list[pick(v->count)];
 }
 
-/* Another rank has these bytes too: the plan's operations are the same. */
+/* Another rank has these bytes, too: the plan's operations are the same. */
 static bool is_replica(const struct save *v, const struct entry *e, size_t tensor)
 {
     for (size_t i = 0; i < v->count; i++)
@@ -431,7 +432,7 @@ static void remove_tensor(struct entry *e, size_t k)
     e->count--;
 }
 
-/* A lone rank that has no state of a parameter may have frozen it. */
+/* A lone rank without state for a parameter may have frozen it. */
 static int drop_tensor(struct save *v)
 {
     struct entry *e = pick_entry(v);
@@ -472,7 +473,7 @@ static int double_tensor(struct save *v)
     return 1;
 }
 
-/* Rows that belong to a neighbour. */
+/* Takes rows that belong to a neighbour. */
 static int shift_edge(struct save *v)
 {
     struct entry *e = pick_entry(v);
@@ -483,7 +484,7 @@ static int shift_edge(struct save *v)
     return 1;
 }
 
-/* The shard says that it is another rank's or another layer's. */
+/* The shard claims to be another rank's or another layer's. */
 static int shift_shard(struct save *v)
 {
     struct entry *e = pick_entry(v);
@@ -500,7 +501,7 @@ static int shift_shard(struct save *v)
     return 1;
 }
 
-/* Tensors of two ranks change places, one of which others hold too. */
+/* Swaps tensors of two ranks, one of which other ranks hold, too. */
 static int swap_tensors(struct save *v)
 {
     struct entry *a = pick_entry(v), *b = pick_entry(v);
@@ -523,9 +524,9 @@ static struct entry *pick_experts(struct save *v)
     return NULL;
 }
 
-/* A rank saves its experts as those of another rank, or the two matrices of one under each other's
- * names. Experts of equal shape that change places are found by nobody: nothing in a save says
- * which bytes an expert has (docs/saving.md). */
+/* A rank saves its experts as those of another rank, or swaps the names of an expert's two
+ * matrices. Swapped experts of equal shape cannot be detected: nothing in a save tells which bytes
+ * an expert has (docs/saving.md). */
 static int swap_experts(struct save *v)
 {
     struct entry *e = pick_experts(v);
@@ -545,7 +546,7 @@ static int swap_experts(struct save *v)
     return 1;
 }
 
-/* Of the step before: everything of it in one shard of a rank. */
+/* Data of the previous step: everything of it in one shard of a rank. */
 static int stale_replica(struct save *v)
 {
     struct entry *e = pick_entry(v);
@@ -652,12 +653,12 @@ TEST(every_rank_hears_why_a_version_was_refuted)
     struct hl_version_commit p = {.version = v, .rank = 0, .meta = "", .now_ms = 4};
     assert_int_equal(hl_catalog_commit_part(&m->c, &p, keep, NULL), HL_ECANCELED);
     assert_non_null(strstr(hl_error_text(), "tensor 'model.norm.weight'"));
-    assert_ptr_equal(m->c.models->versions, m->base); /* all have heard */
+    assert_ptr_equal(m->c.models->versions, m->base); /* all ranks have been told */
     model_close(m);
     free(m);
 }
 
-/* Of a tied head that no other stage has rows of. */
+/* For a tied head of which no other stage has rows. */
 TEST(padding_of_a_tied_head_is_that_of_its_embedding)
 {
     struct model *m = malloc(sizeof(*m));

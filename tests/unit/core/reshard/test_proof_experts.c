@@ -1,5 +1,5 @@
-/* Two experts of one rank change places: found by what another rank has of them, and by nothing
- * else (docs/saving.md). */
+/* Two experts of one rank are swapped: detected only by what another rank holds of them
+ * (docs/saving.md). */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -48,7 +48,7 @@ static void add_shard(struct version *v, const struct hl_partition_plan *p, size
     free(crcs);
 }
 
-/* Two ranks share an expert, two groups of them share the four experts out. */
+/* Two ranks share an expert; two groups of ranks divide the four experts. */
 static void version_make(struct version *v, const char *family)
 {
     static const struct hl_partition_options split = {
@@ -88,7 +88,8 @@ static hl_status prove(const struct version *v, bool *proved)
     return st;
 }
 
-/* The bytes of a rank's experts 0 and 1 in the first layer; how many tensors changed places. */
+/* Swaps the bytes of a rank's experts 0 and 1 in the first layer; returns how many tensors were
+ * swapped. */
 static size_t swap_experts(struct version *v)
 {
     struct hl_proof_shard *s = NULL;
@@ -128,7 +129,7 @@ TEST(swapped_experts_are_found_by_the_bias_that_another_rank_has_too)
     version_fini(&v);
 }
 
-/* It is a correct model whose experts have other numbers. */
+/* It is a correct model whose experts are numbered differently. */
 TEST(swapped_experts_that_no_other_rank_has_anything_of_are_proved_as_they_are)
 {
     struct version v;

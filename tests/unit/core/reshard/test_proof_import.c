@@ -1,4 +1,4 @@
-/* Imports are proved by the sums that came with their shards. */
+/* Imports are proved by the checksums that came with their shards. */
 #include "support/test.h"
 
 #include "base/crc32.h"
@@ -20,7 +20,7 @@ struct imported {
     size_t count;
 };
 
-/* A function of where the bytes come from: replicas have it in common, nothing else has. */
+/* A function of the bytes' sources: equal for replicas, different for all else. */
 static uint32_t sum_of(const struct hl_partition_plan *p, uint32_t tensor)
 {
     uint32_t crc = 0;

@@ -1,4 +1,5 @@
-/* Shards of pieces become what one rank would have saved: the same layout and the same CRCs. */
+/* Shards of pieces are joined to what one rank would have saved: the same layout and the same
+ * CRCs. */
 #include "support/test.h"
 
 #include <string.h>

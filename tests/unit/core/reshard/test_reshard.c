@@ -40,7 +40,7 @@ static struct hl_reshard_plan plan_of(const struct hf_model *m, const struct hf_
     return plan;
 }
 
-/* What the names of an alias must be, worked out from the rule in the header. */
+/* The names of an alias must follow from the rule in the header. */
 static void names_follow(const struct hl_reshard_names *n, const char *from, const char *to)
 {
     char before[240], after[240], rest[160];
@@ -146,7 +146,7 @@ TEST(another_padding_or_naming_makes_no_alias)
     struct hl_reshard_plan padded = plan_of(m, &a, &zero), named = plan_of(m, &a, &te);
     for (size_t s = 0; s < padded.shard_count; s++) {
         const struct hl_partition_shard *t = &zero.plan.shards[s];
-        /* The last tp alone has padding. */
+        /* Only the last tp has padding. */
         int differs = t->tp == 1 && strncmp(t->part, "layer", 5) != 0;
         assert_int_equal(padded.shards[s].alias == HL_RESHARD_NONE, differs);
         assert_int_equal(named.shards[s].alias == HL_RESHARD_NONE,
@@ -164,7 +164,7 @@ TEST(another_padding_or_naming_makes_no_alias)
 
 /* ---- choices and refusals -------------------------------------------------------------------- */
 
-/* As whole tensors, and as boxes of tensors that have another shape. */
+/* As whole tensors, and as boxes of tensors of another shape. */
 TEST(replicas_are_read_from_the_same_tp_else_by_turns)
 {
     struct hf_model *m = hf_model_make(&rs_models[0]);

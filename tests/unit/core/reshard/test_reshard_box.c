@@ -1,5 +1,6 @@
-/* Boxes of random operations against where each element goes by the operation's definition, and
- * layouts of models whose experts are stored turned and in turns. HL_SEED repeats a run. */
+/* Boxes of random operations, compared with where each element goes by the operation's definition;
+ * and layouts of models whose experts are stored transposed and interleaved. HL_SEED repeats a
+ * run. */
 #include "support/test.h"
 
 #include <inttypes.h>
@@ -22,7 +23,7 @@ static uint64_t pick(uint64_t below)
     return (random_state >> 16) % below;
 }
 
-/* Where the elements of a held tensor come from: numbers of logical elements. */
+/* The sources of a held tensor's elements: numbers of logical elements. */
 static size_t elements_of_op(const struct hl_copy_op *op, uint32_t *out)
 {
     uint64_t elem = op->elem;
@@ -118,7 +119,7 @@ TEST(boxes_of_every_operation_are_where_its_definition_says)
                 assert_int_equal(hits[i], 0);
             checked[op.kind]++;
             stepped += op.kind == HL_COPY_TRANSPOSE && op.step != op.elem && op.rows > 1;
-        } else if (inside) { /* only a transpose across rows is no set of rectangles */
+        } else if (inside) { /* only a transpose across rows is not a set of rectangles */
             assert_int_equal(st, HL_EUNSUPPORTED);
             assert_int_equal(op.kind, HL_COPY_TRANSPOSE);
         }

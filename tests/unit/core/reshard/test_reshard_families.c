@@ -1,6 +1,6 @@
-/* Every family of the table at every layout of a grid becomes every other one, its optimizer state
- * too: what a fresh import at the target would have made. A model has the tensors that its config
- * asks for. */
+/* Every family of the table at every layout of a grid is resharded to every other one, with its
+ * optimizer state: the result equals a fresh import at the target. A model has the tensors that its
+ * config asks for. */
 #include "support/test.h"
 
 #include "core/families/logical.h"
@@ -42,15 +42,15 @@ static const char *const configs[] = {
     "\"intermediate_size_mlp\": 32, \"num_local_experts\": 4, " SIZES "}}",
 };
 
-/* tp, pp, virtual stages, ep, etp. A family without experts has those with ep 1. */
+/* tp, pp, virtual stages, ep, etp. A family without experts uses those with ep 1. */
 static const int grid[][5] = {
     {1, 1, 1, 1, 0}, {2, 1, 1, 1, 0}, {4, 1, 1, 1, 0}, {1, 2, 1, 1, 0}, {2, 2, 1, 1, 0},
     {2, 2, 2, 1, 0}, {4, 2, 2, 1, 0}, {1, 4, 1, 1, 0}, {4, 4, 1, 1, 0}, {1, 1, 1, 2, 1},
     {1, 2, 1, 4, 1}, {2, 1, 1, 2, 2}, {2, 2, 2, 2, 1}, {4, 1, 1, 4, 2}, {4, 2, 1, 1, 1},
 };
 
-/* What a checkpoint of the family has, in contents that depend on name and position; `twist` makes
- * other ones. */
+/* The tensors of a checkpoint of the family, with contents that depend on name and position;
+ * `twist` makes other contents. */
 static struct hf_model *make_model(const struct hl_hf_config *c, enum hl_dtype dtype, uint8_t twist)
 {
     struct hl_logical l;
@@ -76,7 +76,7 @@ static struct hf_model *make_model(const struct hl_hf_config *c, enum hl_dtype d
     return m;
 }
 
-/* False: it is none of the family's layouts. */
+/* Returns false if it is not a layout of the family. */
 static bool slice(const struct hl_hf_config *c, const struct hf_model *m,
                   const struct hl_partition_options *o, struct hf_slices *out)
 {

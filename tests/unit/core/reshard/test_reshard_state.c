@@ -1,5 +1,5 @@
-/* Optimizer state of every layout becomes that of every other: the contents are a function of the
- * logical tensor, so what each layout must hold is made by slicing a model of state. */
+/* Optimizer state of every layout is resharded to every other one. The contents are a function of
+ * the logical tensor, so the expected state of each layout is made by slicing a model of state. */
 #include "support/test.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@ static uint64_t elements_of(const struct hl_tensor *t)
     return t->size / hl_dtype_size(t->dtype);
 }
 
-/* Where the pieces of data rank `dp` of `n` begin: anywhere, some are empty. */
+/* Where the pieces of data rank `dp` of `n` begin: anywhere, and some are empty. */
 static uint64_t piece_edge(const struct hl_tensor *t, size_t salt, int dp, int n)
 {
     uint64_t all = elements_of(t);
@@ -39,7 +39,7 @@ static void saved_add_piece(struct saved *v, const struct hl_tensor *t, const ui
     v->data[n] = data + start * elem;
 }
 
-/* The same state shared out among `n` data ranks. */
+/* The same state divided among `n` data ranks. */
 static struct saved *saved_share(const struct saved *from, int n)
 {
     struct saved *v = malloc(sizeof(*v));

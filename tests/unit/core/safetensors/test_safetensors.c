@@ -1,5 +1,5 @@
-/* Headers as they may come from anywhere: what the format allows is read, everything else is
- * refused by name; what we write is read back. */
+/* Headers from any source: what the format allows is read, everything else is refused by name; what
+ * Helios writes is read back. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #define T(name, dtype, shape, offsets)                                                             \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-/* A file image of this header and `data` bytes; parsed from an exact heap copy, so that a read
- * beyond the end is seen by the address sanitizer. */
+/* A file image of this header and `data` bytes; parsed from a heap copy of exact size, so that
+ * AddressSanitizer sees a read beyond the end. */
 static hl_status parse(const char *json, uint64_t data, struct hl_safetensors *out)
 {
     uint64_t n = strlen(json);
@@ -283,7 +283,7 @@ TEST(a_header_says_where_its_shard_belongs)
     assert_int_equal(o.tp, 2);
     assert_int_equal(o.ep, 4);
     hl_safetensors_fini(&st);
-    /* too large, no number, negative, and without a model, a part and ep */
+    /* too large, not a number, negative, and without a model, a part and ep */
     assert_int_equal(
         parse("{\"__metadata__\": {\"helios.version\": \"9223372036854775808\", "
               "\"helios.pp\": \"x\", \"helios.tp\": \"-1\"}, " T("a", "U8", "[1]", "[0,1]") "}",
@@ -321,7 +321,7 @@ TEST(a_header_of_another_place_is_refused_by_member_and_value)
         check_origin(&st, "m", 3, 1, 0, "head", "helios.part = 'layer-0002', not 'head'"),
         HL_ECORRUPT);
     hl_safetensors_fini(&st);
-    /* who wrote no origin is not refused for it */
+    /* a file without an origin is not refused for that */
     assert_int_equal(parse("{" T("a", "U8", "[1]", "[0,1]") "}", 1, &st), HL_OK);
     assert_int_equal(check_origin(&st, "m", 3, 1, 0, "head", ""), HL_OK);
     hl_safetensors_fini(&st);

@@ -24,7 +24,7 @@ static hl_status read_metadata(const char *name, struct hl_torch_dcp *out)
     return st;
 }
 
-/* The chunk's bytes, read from its file, into its rows of the whole tensor at `to`. */
+/* Copies the chunk's bytes from its file into its rows of the whole tensor at `to`. */
 static void read_chunk(const char *folder, const struct hl_torch_dcp_tensor *t,
                        const struct hl_torch_dcp_chunk *c, uint8_t *to)
 {
@@ -155,7 +155,7 @@ TEST(every_flipped_byte_of_the_metadata_is_survived)
 
 #define BOXES_MAX 8
 
-/* Chunks of a matrix: begin and shape, two numbers each, in a tree made by hand. */
+/* Chunks of a matrix: begin and shape, two numbers each, in a hand-made tree. */
 struct box {
     int64_t begin[2], shape[2];
 };
@@ -219,7 +219,7 @@ static const struct hl_pickle_value *make_object(const struct hl_pickle_value *c
 
 #define LIST(...) ((const struct hl_pickle_value *const[]){__VA_ARGS__})
 
-/* What a 4 x 4 tensor of these chunks is read as. */
+/* How a 4 x 4 tensor of these chunks is read. */
 static hl_status read_boxes(const struct box *boxes, size_t count)
 {
     const struct hl_pickle_value *chunks[BOXES_MAX], *places[2 * BOXES_MAX], *classes_of[6];

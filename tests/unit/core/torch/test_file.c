@@ -1,4 +1,4 @@
-/* torch writes the files, and beside them what their tensors must be. */
+/* torch writes the files, with the expected tensors beside them. */
 #include "torch_rig.h"
 
 #include <inttypes.h>
@@ -185,7 +185,7 @@ TEST(a_part_of_a_file_is_a_source_of_its_own)
     rig_free(&f);
 }
 
-/* What is accepted lies in the file. */
+/* Whatever is accepted lies within the file. */
 static hl_status try_state_dict(const struct rig_file *f)
 {
     struct hl_safetensors st;
@@ -230,7 +230,7 @@ TEST(every_truncation_is_refused_and_every_flipped_byte_survived)
     cut_and_flip("small_old.pt");
 }
 
-/* Where `bytes` begin in the file, from `at` on. */
+/* Position of `bytes` in the file, searched from `at` on. */
 static size_t find_bytes(const struct rig_file *f, size_t at, const char *bytes)
 {
     const uint8_t *p = memmem(f->bytes + at, f->len - at, bytes, 4);

@@ -1,4 +1,4 @@
-/* A rank's file as Megatron writes it, made by torch. */
+/* A rank's file as Megatron writes it, made with torch. */
 #include "torch_rig.h"
 
 #include "core/torch/megatron.h"

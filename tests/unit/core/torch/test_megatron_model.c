@@ -1,5 +1,5 @@
-/* Which model the args of a Megatron checkpoint describe. Args are values made here, as a pickle
- * would have them. */
+/* Which model the args of a Megatron checkpoint describe. Args are made here as values of a
+ * pickle. */
 #include "support/test.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Python's own pickler writes what is read here, in every protocol; what it would never write is
- * written by hand. A tree is compared as text, in Python's notation. */
+/* Input is written by Python's own pickler, in every protocol; what it would never write is written
+ * by hand. A tree is compared as text, in Python's notation. */
 #include "support/test.h"
 
 #include <inttypes.h>
@@ -160,7 +160,7 @@ TEST(integers_have_any_size)
     assert_int_equal(p.root->text.len, 2100 / 8 + 1);
     hl_pickle_fini(&p);
     free(bytes);
-    assert_reads("\x80\x02\x8a\x09\x05\0\0\0\0\0\0\0\0.", 14, "5"); /* longer than it must be */
+    assert_reads("\x80\x02\x8a\x09\x05\0\0\0\0\0\0\0\0.", 14, "5"); /* longer than necessary */
     assert_reads("\x80\x02\x8a\x0a\xfb\xff\xff\xff\xff\xff\xff\xff\xff\xff.", 15, "-5");
     assert_reads("\x80\x02\x8a\0.", 5, "0");
 }
@@ -209,7 +209,7 @@ TEST(a_shared_value_is_one_value)
     hl_pickle_fini(&p);
 }
 
-/* What runs a command when Python loads it is a tree like any other. */
+/* A call that would run a command when Python loads it is a tree like any other. */
 TEST(a_call_of_os_system_is_only_read)
 {
     char mark[] = "/tmp/hl_pickle_XXXXXX", command[256];
@@ -234,7 +234,7 @@ TEST(a_call_of_os_system_is_only_read)
 static void assert_refused(const char *bytes, size_t len, hl_status status, const char *text)
 {
     struct hl_pickle p;
-    uint8_t *copy = malloc(len); /* exactly as long, so that a sanitizer sees what reads behind */
+    uint8_t *copy = malloc(len); /* of exact size, so that a sanitizer sees reads beyond it */
     memcpy(copy, bytes, len);
     hl_error_clear();
     assert_int_equal(hl_pickle_parse(copy, len, &p), status);
@@ -323,14 +323,14 @@ static hl_status parse_steps(const char *first, const char *step)
     return st;
 }
 
-/* Deep, wide and shared values cost what their bytes cost; nothing recurses. */
+/* Deep, wide and shared values cost as much as their bytes; nothing recurses. */
 TEST(bombs_are_read_in_linear_memory)
 {
     assert_int_equal(parse_steps(")", "\x85"), HL_OK);  /* tuples in tuples */
     assert_int_equal(parse_steps(")", "2\x86"), HL_OK); /* each a pair of the one before */
     assert_int_equal(parse_steps("]q\x01", "h\x01"
                                            "a"),
-                     HL_OK);                           /* a list that holds itself */
+                     HL_OK);                           /* a list that contains itself */
     assert_int_equal(parse_steps("", "2"), HL_EINVAL); /* copies of nothing */
     assert_int_equal(parse_steps("", "("), HL_EINVAL); /* marks without an end */
 }

@@ -1,4 +1,4 @@
-/* What a pickle says in plain values, as JSON; all else stays out. */
+/* The plain values of a pickle, as JSON; everything else is left out. */
 #include "support/test.h"
 
 #include <stdlib.h>

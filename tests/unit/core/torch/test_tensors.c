@@ -1,4 +1,4 @@
-/* Pickles by hand: what this machine's torch can't write, and what no torch would. */
+/* Hand-made pickles: what this machine's torch can't write, and what no torch would. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -47,7 +47,7 @@ static hl_status list_tensors(const char *bytes, size_t len, struct hl_torch_ten
     return st;
 }
 
-/* The one tensor of the tree. */
+/* The only tensor of the tree. */
 static struct hl_torch_tensor only_tensor(const struct hl_torch_tensors *t)
 {
     assert_int_equal(t->count, 1);
@@ -74,7 +74,7 @@ TEST(a_tensor_is_where_its_storage_and_strides_say)
     assert_false(only_tensor(&t).contiguous);
     hl_torch_tensors_fini(&t);
     assert_int_equal(LISTED(V2(FLOATS, "K\0", "K\x09\x85", "K\0\x85"), &t), HL_OK);
-    assert_false(only_tensor(&t).contiguous); /* one element, shown nine times */
+    assert_false(only_tensor(&t).contiguous); /* one element, repeated nine times */
     hl_torch_tensors_fini(&t);
 }
 
@@ -185,7 +185,7 @@ TEST(trees_that_never_end_are_refused)
     assert_bomb("]q\x01",
                 "h\x01"
                 "a",
-                1, "", "nested deeper than 64");                        /* holds itself */
+                1, "", "nested deeper than 64");                        /* contains itself */
     assert_bomb(")", "2\x86", 60, "", "refer to each other too often"); /* 2^60 leaves */
     assert_bomb("cother\nthing\n)", "2\x86", 60, "R", "refer to each other too often");
     assert_bomb("cother\nthing\n)R", "2\x86", 60, "", "refer to each other too often");

@@ -1,5 +1,5 @@
-/* torch itself is the judge: a file made of the planned segments is loaded by /usr/bin/python3,
- * with the safe unpickler, and compared value by value. Without torch that test is skipped. */
+/* torch itself decides: /usr/bin/python3 loads a file made from the planned segments, with the safe
+ * unpickler, and compares it value by value. Without torch that test is skipped. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -88,7 +88,8 @@ static void save(const struct hl_torchzip *z, char *path)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Python code with the plain file in argv[1] and the one with two chunks in argv[2]; exit status.
+/* Runs Python code with the plain file in argv[1] and the one with two chunks in argv[2]; returns
+ * its exit status.
  */
 static int python(const char *code)
 {
@@ -149,7 +150,7 @@ TEST(torch_loads_it_with_the_safe_unpickler)
     assert_int_equal(rc, 0);
 }
 
-/* The file with these args, and with the tensors but the first as optimizer state. */
+/* The same for the file with these args, and with all tensors but the first as optimizer state. */
 static int python_with_args(const char *code, json_t *args)
 {
     char path[] = "/tmp/hl_torchzip_XXXXXX", command[2048];

@@ -43,7 +43,7 @@ static struct hl_seen_transfer between(enum hl_api_operation op, enum hl_api_tie
                                      .nic = HL_NIC_CX6};
 }
 
-/* The path that is asked for is this one and no other. */
+/* The transfer asks for this path and no other. */
 static void asks_only_for(const struct hl_seen_transfer *t, enum hl_api_route_path path)
 {
     for (int p = 0; p < HL_API_ROUTE_PATH_COUNT; p++)
@@ -151,6 +151,6 @@ TEST(l1_is_relieved_when_enough_has_left_of_the_least_stable_set)
     assert_false(hl_l1_is_relieved(s, 4, 15 * MIB, 13 * MIB)); /* nothing */
     s[2].leaves = true; /* of the more stable set, while the other one stays */
     assert_false(hl_l1_is_relieved(s, 4, 14 * MIB, 13 * MIB));
-    s[0].leaves = s[1].leaves = true; /* it has left before */
+    s[0].leaves = s[1].leaves = true; /* it had left before */
     assert_true(hl_l1_is_relieved(s, 4, 15 * MIB, 6 * MIB));
 }

@@ -1,5 +1,5 @@
-/* Command lines for docker and podman, held against files of tests/data/engine that a person has
- * read. HELIOS_WRITE_GOLDEN=1 writes them anew. */
+/* Command lines for docker and podman, compared with files in tests/data/engine that a person has
+ * checked. HELIOS_WRITE_GOLDEN=1 rewrites them. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ static char *below(const char *name)
     return path;
 }
 
-/* Cards and RDMA devices of all slots, as their drivers would show them. */
+/* Cards and RDMA devices of all slots, as their drivers show them. */
 static void add_drivers(const struct hl_topo *t)
 {
     int minor = 0, verbs = 0;
@@ -79,7 +79,7 @@ static void add_drivers(const struct hl_topo *t)
     }
 }
 
-/* A container on the slot, as an Agent would be told it. */
+/* A container on the slot, as an Agent receives it. */
 static struct hl_container_spec spec_on(const struct hl_topo_slot *slot, const char *cpus)
 {
     struct hl_container_spec spec = {
@@ -304,15 +304,15 @@ TEST(an_image_is_pinned_to_the_digest_of_its_repository)
                   "reg:5000/train@sha256:4");
     assert_pinned("debian:12", "1f2e [\"docker.io/library/debian@sha256:5\"]",
                   "docker.io/library/debian@sha256:5");
-    /* a longer name that ends alike is another repository */
+    /* a longer name with the same end is another repository */
     assert_pinned("bian:12", "sha256:1 [\"debian@sha256:5\"]", "sha256:1");
-    /* made on this node: its id is all there is, which podman says without its kind */
+    /* made on this node: it has only its id, which podman prints without its kind */
     assert_pinned("own:1", "sha256:6 []", "sha256:6");
     assert_pinned("own:1", "6f null", "sha256:6f");
     assert_pinned("own:1", "6f [\"localhost/own@sha256:5\"]", "sha256:6f"); /* podman 4.3.1 */
     assert_pinned("localhost:5000/own:1", "6f [\"localhost:5000/own@sha256:5\"]",
                   "localhost:5000/own@sha256:5");
-    /* the job has said it already */
+    /* the job has named it already */
     assert_pinned("r/x@sha256:7", "sha256:1 [\"r/x@sha256:8\"]", "r/x@sha256:7");
     assert_pinned("sha256:9", "sha256:9 [\"r/x@sha256:8\"]", "sha256:9");
     assert_int_equal(hl_engine_image_parse("x", odd, &found), HL_EPROTO);

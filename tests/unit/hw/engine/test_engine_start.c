@@ -1,12 +1,13 @@
-/* How a container comes to its engine, against a program that stands in for docker's client: it
- * writes down how it is called, and answers in Docker's own words, some of which depend on the
- * host. This program is its own shim. */
+/* How a container is started by its engine, with a program that stands in for docker's client: it
+ * records its calls and answers in Docker's own words, some of which depend on the host. This
+ * program is its own shim. */
 #include "support/test.h"
 
 #include "hw/engine/image_pulls.h"
 #include "unit/hw/executor_world.h"
 
-/* $D is the test's directory: `calls` has a line for each call, and files say what there is. */
+/* $D is the test's directory: `calls` has a line for each call, and files hold the engine's
+ * state. */
 static const char client[] =
     "#!/bin/sh\n"
     "D=${0%/*}\n"
@@ -125,7 +126,7 @@ TEST_IN(set_up_engine, teardown, a_control_group_that_is_not_delegated_comes_wit
     json_decref(c);
 }
 
-/* Its name says what it is, and not from where. */
+/* Its name tells what it is, but not where it is from. */
 TEST_IN(set_up_engine, teardown, an_image_by_id_that_is_not_here_is_not_looked_for_in_a_registry)
 {
     struct world *w = *state;
@@ -171,7 +172,7 @@ static void assert_ends_well(struct world *w, const char *id)
     json_decref(c);
 }
 
-/* The engine says that it runs, until it is told otherwise. */
+/* The engine says that it runs, until told otherwise. */
 static void start_running(struct world *w, const char *id)
 {
     put(w, "image", "sha256:aa []\n");
@@ -186,7 +187,7 @@ TEST_IN(set_up_engine, teardown, a_client_that_is_away_for_a_while_ends_no_conta
     struct hl_path client_path = hl_path_in(w->dir, "docker");
     start_running(w, "on");
     assert_int_equal(rename(client_path.s, hl_path_in(w->dir, "away").s), 0);
-    await_warning(w, "on", "; its ranks may run on"); /* behind what exec says, or its sh */
+    await_warning(w, "on", "; its ranks may run on"); /* after the output of exec, or of its sh */
     assert_int_equal(rename(hl_path_in(w->dir, "away").s, client_path.s), 0);
     await_warning(w, "on", "");
     assert_ends_well(w, "on");
@@ -203,7 +204,7 @@ TEST_IN(set_up_engine, teardown, an_engine_that_fails_for_a_while_is_a_warning)
     assert_ends_well(w, "ill");
 }
 
-/* Its successor has nothing to go by but the engine. */
+/* Its successor knows only what the engine tells. */
 TEST_IN(set_up_engine, teardown, a_shim_that_follows_a_killed_one_waits_for_an_engine_that_fails)
 {
     struct world *w = *state;
@@ -281,7 +282,7 @@ TEST_IN(set_up_engine, teardown, a_pull_ends_with_who_asked_for_it)
     assert_int_equal(hl_image_pulls_open("docker", &p), HL_OK);
     put(w, "slow", "");
     await_answer(p, HL_API_IMAGE_STATE_PULLING, "", "pulling reg/train:1: 0 of ");
-    hl_image_pulls_close(p); /* or it would wait for ever */
+    hl_image_pulls_close(p); /* otherwise it would wait for ever */
     assert_int_equal(hl_image_pulls_open("process", &p), HL_OK);
     struct hl_arena arena = {0};
     struct hl_api_agent_prepare_image_results r;

@@ -1,4 +1,4 @@
-/* GPUs as the driver's library tells them, and what has become of them since. */
+/* GPUs as reported by the driver's library, and what has become of them since. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ static void machine_has(const char *gpus)
     fclose(f);
 }
 
-/* The troubles of a reading, each in a line. */
+/* The troubles of a reading, one per line. */
 static const char *troubles_of(struct hl_gpu_watch *w, struct hl_nvml *n, struct hl_arena *arena)
 {
     struct hl_api_gpu_load_list gpus = {0};
@@ -73,7 +73,7 @@ TEST(a_reading_has_what_the_driver_says)
     assert_int_equal(gpus.items[0].memory_total_bytes, 17179869184);
     assert_int_equal(gpus.items[0].temperature_celsius, 61);
     assert_true(gpus.items[0].power_watts == 250.5);
-    assert_int_equal(gpus.items[0].ecc_errors, 0); /* the board does not know */
+    assert_int_equal(gpus.items[0].ecc_errors, 0); /* the board does not report it */
     hl_nvml_close(n);
 }
 

@@ -1,4 +1,4 @@
-/* How far a pull is. What docker prints on a terminal was recorded from docker 28.2. */
+/* The progress of a pull. Docker's output on a terminal was recorded from docker 28.2. */
 #include "hw/engine/pull_progress.h"
 #include "support/test.h"
 
@@ -56,7 +56,7 @@ TEST(on_a_terminal_bytes_are_summed_and_a_layer_is_as_its_last_line_says)
     assert_tells(&p, "pulling i:1: 1 of 2 layers, 62.0 MiB of 62.0 MiB");
 }
 
-/* Of a long output only the newest part is at hand: it begins and ends anywhere. */
+/* Only the newest part of a long output is available: it begins and ends anywhere. */
 TEST(a_part_that_begins_or_ends_inside_a_line_makes_no_layer_and_no_size)
 {
     struct hl_pull_progress p = {0};

@@ -1,4 +1,5 @@
-/* The test of a node, on this machine: what is made to fail is named, the rest passes. */
+/* The health test of a node, on this machine: a check that is made to fail is named, the others
+ * pass. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -39,7 +40,7 @@ static struct hl_health_opts healthy(void)
                                    .deadline_ms = 60000};
 }
 
-/* A script that says and does this. */
+/* A script with this body. */
 static const char *script(const char *body)
 {
     static char path[300];

@@ -1,4 +1,4 @@
-/* Network ports and containers, from trees of files as the kernel has them. */
+/* Network ports and containers, from trees of files like the kernel's. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -96,7 +96,7 @@ TEST(ports_have_bytes_rates_errors_and_kinds)
     assert_int_equal(ib->errors, 5);
     assert_true(ib->up);
     assert_false(port(&list, "mlx5_1:1")->up);
-    put_ports("10\n", "1\n"); /* the driver was loaded anew */
+    put_ports("10\n", "1\n"); /* the driver was reloaded */
     assert_int_equal(hl_nics_read(&p, root, 4 * HL_NS_PER_S, &arena, &list, &left), HL_OK);
     assert_true(port(&list, "eth0")->rx_bytes_per_second == 0);
     assert_int_equal(left, 0);
@@ -122,7 +122,7 @@ TEST(more_ports_than_a_reading_has_are_counted)
 
 /* ---- containers ------------------------------------------------------------------------------ */
 
-/* "PID (NAME) S PPID" with so many ticks, and so many private pages. */
+/* "PID (NAME) S PPID" with this many ticks and private pages. */
 static void put_process(int pid, int parent, unsigned ticks, unsigned pages)
 {
     char name[64], text[200];
@@ -151,7 +151,7 @@ static struct hl_api_container_load read_one(struct hl_container_probe *p, int p
     return out.items[0];
 }
 
-/* The mounts of a machine, with the given hierarchies below root/cg. */
+/* A machine's mounts, with the given hierarchies below root/cg. */
 static void put_mounts(const char *lines)
 {
     put("proc/self/mountinfo", lines);
@@ -168,7 +168,7 @@ TEST(a_container_without_a_group_of_its_own_is_the_tree_of_its_ranks)
     put_process(50, 1, 10, 3); /* the rank */
     put_process(51, 50, 20, 4);
     put_process(52, 51, 30, 5);
-    put_process(60, 1, 999, 9); /* another one's */
+    put_process(60, 1, 999, 9); /* another rank's */
     struct hl_api_container_load c = read_one(&p, 50, HL_NS_PER_S, &arena);
     assert_string_equal(c.source, "processes");
     assert_int_equal(c.processes, 3);
@@ -236,7 +236,7 @@ TEST(groups_of_version_1_tell_the_same)
     struct hl_api_container_load c = read_one(&p, 70, HL_NS_PER_S, &arena);
     assert_string_equal(c.source, "cgroup v1");
     assert_int_equal(c.memory_bytes, 6000);
-    assert_int_equal(c.limit_bytes, 0); /* version 1 says it by a huge number */
+    assert_int_equal(c.limit_bytes, 0); /* version 1 writes a huge number instead */
     assert_int_equal(c.oom_kills, 3);
     put_in("cpu/j.1.0", "cpuacct.usage", "3000000000\n");
     c = read_one(&p, 70, 2 * HL_NS_PER_S, &arena);
@@ -283,7 +283,8 @@ TEST(the_kernels_log_names_the_process_that_it_killed)
                 " SUBSYSTEM=memory\n");
     assert_evidence((struct hl_oom_query){42, "", 2000},
                     "Memory cgroup out of memory: Killed process 42 (python3) total-vm:1kB");
-    assert_evidence((struct hl_oom_query){42, "", 5001}, ""); /* one that had the number before */
+    assert_evidence((struct hl_oom_query){42, "", 5001},
+                    ""); /* an earlier process with the same number */
     assert_evidence((struct hl_oom_query){7, "", 0}, "");
     assert_int_equal(
         hl_oom_log_find("/nowhere/kmsg", &(struct hl_oom_query){7, "", 0}, text, sizeof(text)),
@@ -292,7 +293,7 @@ TEST(the_kernels_log_names_the_process_that_it_killed)
 
 #define OOM_KILL "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=c0ffee,oom_memcg="
 
-/* A child of the rank is another process than the rank: its group is the container's. */
+/* A child of the rank is a process of its own: only its group is the container's. */
 TEST(the_kernels_log_names_what_it_killed_in_a_group)
 {
     const char *text = "3,1,5000,-;" OOM_KILL "/docker/c0ffee,task_memcg=/docker/c0ffee,task=dd,"

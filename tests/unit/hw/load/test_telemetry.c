@@ -44,7 +44,7 @@ static void put_basics(void)
     put("stat", "cpu  10 0 10 70 10 0 0 0 5 0\ncpu0 10 0 10 70 10 0 0 0 0 0\n");
 }
 
-/* Of a node that offers these slots, each reading a new one. */
+/* A node that offers these slots; each reading is a new one. */
 static struct hl_telemetry *open_node(struct hl_api_slot *slots, size_t count, bool own)
 {
     char sys[64];
@@ -165,7 +165,7 @@ TEST(a_log_disk_with_too_little_room_is_told_and_a_small_one_may_have_less)
     assert_string_equal(why, "");
     hl_log_disk_judge("/logs", 320 * mib, 10 * mib - 1, 64 * mib, why, sizeof(why));
     assert_non_null(strstr(why, "10.0 MiB are required"));
-    hl_log_disk_judge("/logs", 320 * mib, 0, 0, why, sizeof(why)); /* nothing is asked for */
+    hl_log_disk_judge("/logs", 320 * mib, 0, 0, why, sizeof(why)); /* nothing is required */
     assert_string_equal(why, "");
 }
 
@@ -176,10 +176,10 @@ TEST(a_node_says_how_busy_its_line_to_the_backbone_is)
     put_basics();
     struct hl_api_telemetry t = read_node(node, &arena);
     assert_string_equal(t.backbone.interface, "lo");
-    assert_int_equal(t.backbone.bits_per_second, 0); /* what it carries is not known */
+    assert_int_equal(t.backbone.bits_per_second, 0); /* its capacity is not known */
     hl_telemetry_close(node);
     backbone = "eth0";
-    backbone_bits = 1; /* a second: all that goes over it is too much */
+    backbone_bits = 1; /* per second: any traffic is too much */
     make_dir("sys/class/net/eth0/statistics");
     put("sys/class/net/eth0/statistics/rx_bytes", "1000\n");
     put("sys/class/net/eth0/statistics/tx_bytes", "1000\n");
@@ -215,7 +215,7 @@ TEST(within_the_period_a_reading_is_shared)
     int64_t asked = hl_wall_ms();
     assert_int_equal(hl_telemetry_read(t, &none, &arena, &now), HL_OK);
     assert_true(now.load1 == 1.25);
-    assert_true(now.time_ms >= asked); /* the clock is read with each answer */
+    assert_true(now.time_ms >= asked); /* the clock is read for each answer */
     hl_telemetry_close(t);
 }
 

@@ -1,4 +1,4 @@
-/* The files that executor and shim share. */
+/* The files shared by executor and shim. */
 #include "support/test.h"
 
 #include <stdio.h>

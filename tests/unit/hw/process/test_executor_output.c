@@ -1,4 +1,4 @@
-/* What ranks write on its way into their logs. This program is its own shim. */
+/* The path of ranks' output into their logs. This program is its own shim. */
 #include "support/test.h"
 
 #include <sys/resource.h>
@@ -22,7 +22,7 @@ static void touch(const struct world *w, const char *id, const char *name)
     close(fd);
 }
 
-/* Wait until the log has `after` somewhere behind `text`. */
+/* Wait until the log has `after` somewhere after `text`. */
 static void await_text(struct world *w, const char *id, const char *text, const char *after)
 {
     uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
@@ -36,7 +36,7 @@ static void await_text(struct world *w, const char *id, const char *text, const 
     }
 }
 
-/* The warning of a container once it has `part` in it, to be freed. */
+/* A container's warning once it contains `part`; to be freed. */
 static char *await_warning(struct world *w, const char *id, const char *part)
 {
     uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
@@ -75,8 +75,7 @@ TEST_IN(setup, teardown, a_log_that_cannot_grow_has_a_marked_gap_and_the_rank_go
     assert_memory_equal(log, "100000\n100001\n", 14);
     char *gap = strstr(log, "KiB dropped: File too large]\n");
     assert_non_null(gap);
-    assert_true(gap - log > 65536 &&
-                gap - log < 65536 + 64); /* behind all that there was room for */
+    assert_true(gap - log > 65536 && gap - log < 65536 + 64); /* after everything that fitted */
     assert_memory_equal(strchr(gap, '\n') + 1, "tick\n", 5);
     assert_string_equal(log + strlen(log) - 9, "tick\nend\n");
     free(log);

@@ -1,4 +1,4 @@
-/* Which Python the ranks of a container have: venv, conda, python of its spec. */
+/* Which Python a container's ranks get: venv, conda, python of its spec. */
 #include "support/test.h"
 
 #include "unit/hw/executor_world.h"
@@ -12,7 +12,7 @@ static void make_program(const char *path, const char *text)
     assert_int_equal(chmod(path, 0755), 0);
 }
 
-/* DIR/NAME/bin/python, which says who it is; and an empty directory `beside` it. */
+/* DIR/NAME/bin/python, which prints its own name; and an empty directory `beside` it. */
 static void make_tree(struct world *w, const char *name, const char *beside, char *dir, size_t size)
 {
     char path[512];

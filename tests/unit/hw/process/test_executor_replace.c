@@ -82,7 +82,7 @@ TEST_IN(setup, teardown, the_container_fails_when_the_replacements_are_used_up)
     "'s/^RANK=//p');"                                                                              \
     " [ -n \"$R\" ] || exit 0; echo \"spare is $R, was '$RANK'\"; exit 0; fi; "
 
-/* Until a process of the container has made it. */
+/* Waits until a process of the container has created it. */
 static void await_file(const struct world *w, const char *id, const char *name)
 {
     uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;

@@ -1,6 +1,7 @@
-/* Records of containers that can't be read when an Agent starts, for a reason that says nothing of
- * them: no memory, no more files, an error of the disk. The Agent does not start, for without them
- * their slots would be used twice, and the next one finds them. This program is its own shim. */
+/* Records of containers that can't be read when an Agent starts, for reasons that have nothing to
+ * do with them: out of memory or files, an error of the disk. The Agent does not start, because
+ * without them their slots would be used twice; the next Agent finds them. This program is its own
+ * shim. */
 #include "support/test.h"
 
 #include <errno.h>
@@ -24,7 +25,7 @@ static hl_status read_or_fail(const char *dir, struct hl_container_spec *out)
 
 #include "unit/hw/executor_world.h"
 
-/* The rank goes on until it may end, and tells so itself. */
+/* The rank goes on until it may end, and reports its own end. */
 static void is_found_by_the_next(struct world *w, const char *id, int error)
 {
     char script[256], go[128];
@@ -67,7 +68,7 @@ TEST_IN(setup, teardown, a_record_that_no_file_is_left_for_is_read_by_the_next_a
     is_found_by_the_next(*state, "files.1.0", EMFILE);
 }
 
-/* The same stand-in, and an error that stays. */
+/* The same stand-in, with an error that stays. */
 TEST_IN(setup, teardown, a_record_that_is_no_container_of_ours_ends_what_runs_of_it)
 {
     struct world *w = *state;

@@ -1,4 +1,4 @@
-/* A scope is asked for over a bus of the test's own, with systemd played at its other end. */
+/* A scope is requested over a bus of the test's own; the test plays systemd at its other end. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -115,7 +115,7 @@ static int on_message(sd_bus_message *m, void *arg, sd_bus_error *error)
     return 0;
 }
 
-/* Serves one connection until its other end is closed. */
+/* Serves one connection until the peer closes it. */
 static void *serve_bus(void *arg)
 {
     struct fake_systemd *f = arg;
@@ -172,7 +172,7 @@ static hl_status ask(struct fake_systemd *f, int timeout_ms)
 TEST(the_scope_is_asked_for_this_process_with_its_controllers)
 {
     struct fake_systemd f = {.manner = ENDS_JOB, .result = "done"};
-    assert_int_equal(ask(&f, PATIENT_MS), HL_EIO); /* the fake one moves nobody */
+    assert_int_equal(ask(&f, PATIENT_MS), HL_EIO); /* the fake systemd moves no process */
     assert_non_null(strstr(hl_error_text(), "without this process"));
     assert_true(f.matched && f.subscribed);
     assert_string_equal(f.unit, "helios-test.scope");
@@ -210,7 +210,7 @@ TEST(silence_ends_at_the_deadline)
     assert_int_equal(ask(&others, SHORT_MS), HL_ETIMEDOUT);
 }
 
-/* Nobody takes the connection from the listener's queue. */
+/* The connection stays in the listener's queue. */
 TEST(a_bus_that_never_answers_ends_at_the_deadline)
 {
     struct fake_systemd f = {.manner = KEEPS_SILENT};

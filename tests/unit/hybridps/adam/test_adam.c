@@ -1,5 +1,5 @@
-/* Adam against a scalar oracle written from torch's source, with its fused operations as libm has
- * them; the same against torch itself is tests/e2e/test_hybridps_adam.py. */
+/* Adam compared with a scalar oracle written from torch's source, with libm's fused operations; the
+ * comparison with torch itself is tests/e2e/test_hybridps_adam.py. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,7 +85,7 @@ static void check_hyper(const struct hyper *h, size_t n, int threads)
                                             h->b2, h->eps, h->wd, h->adamw, threads),
                          0);
     }
-    /* What lies behind n is untouched, for the oracle left it too. */
+    /* Elements from n on are untouched: the oracle left them alone, too. */
     assert_memory_equal(want, got, sizeof(*want));
     free(want);
     free(got);
@@ -108,8 +108,7 @@ static void every_case_rounds_as_torch_does(void **unused)
     }
 }
 
-/* Second moments from nothing to infinity, for every bias correction. Any NaN is as good as
- * another. */
+/* Second moments from zero to infinity, for every bias correction. All NaNs count as equal. */
 static void values_of_any_size_round_as_torch_does(void **unused)
 {
     static const float edges[] = {0,     -0.0f, 1e-45f, 1e-38f, -1e-30f,  1e-20f,

@@ -15,7 +15,7 @@ static struct hl_policy *policy(const char *name, const struct hl_policy_options
     return p;
 }
 
-/* Loaded in the order 0, 1, 2; used 0 again. */
+/* Loaded in the order 0, 1, 2; then 0 used again. */
 static void load_three(struct hl_policy *p)
 {
     for (uint32_t c = 0; c < 3; c++) {
@@ -49,7 +49,7 @@ TEST(test_fifo_looks_at_arrival_and_lru_at_use)
     hl_policy_destroy(opt);
 }
 
-/* 0.7 * N / T + 0.3 * exp(-dt / tau), as the platform scores shards. */
+/* 0.7 * N / T + 0.3 * exp(-dt / tau), as in the platform's score of shards. */
 TEST(test_heat_is_the_platforms_score)
 {
     struct hl_policy_options o = {.alpha = 0.7, .beta = 0.3, .window = 10, .tau = 4};
@@ -57,7 +57,7 @@ TEST(test_heat_is_the_platforms_score)
     for (uint64_t now = 1; now <= 12; now++)
         hl_policy_used(p, 0, now);
     hl_policy_used(p, 1, 12);
-    /* At 14, the uses of 5 .. 12 are of the last ten moments. */
+    /* At 14, the uses at 5 .. 12 are within the last ten moments. */
     assert_float_equal(hl_policy_rank(p, 0, 14, 0), -(0.7 * 8 / 10 + 0.3 * exp(-2.0 / 4)), 1e-6);
     assert_float_equal(hl_policy_rank(p, 1, 14, 0), -(0.7 * 1 / 10 + 0.3 * exp(-2.0 / 4)), 1e-6);
     assert_float_equal(hl_policy_rank(p, 1, 112, 0), -(0.3 * exp(-25.0)), 1e-12);
@@ -67,7 +67,7 @@ TEST(test_heat_is_the_platforms_score)
     hl_policy_used(p, 2, 1);
     assert_float_equal(hl_policy_rank(p, 2, 5, 0), -(0.1 / 10 + 0.9 * exp(-1.0)), 1e-6);
     hl_policy_destroy(p);
-    o = (struct hl_policy_options){.window = 10, .tau = 4, .beta = 1}; /* a weight of nothing */
+    o = (struct hl_policy_options){.window = 10, .tau = 4, .beta = 1}; /* a weight of zero */
     p = policy("heat", &o);
     hl_policy_used(p, 2, 1);
     assert_float_equal(hl_policy_rank(p, 2, 5, 0), -exp(-1.0), 1e-6);

@@ -98,7 +98,7 @@ static void check_content(struct rig *r, uint32_t c, bool on_host)
                  (unsigned long long)p[0], (unsigned long long)want);
 }
 
-/* What has no content gets some; then it is compared, and written if asked. */
+/* Fills a chunk without content; then compares it, and writes it if asked. */
 static void use_content(struct rig *r, const struct hl_trace_use *u)
 {
     if (r->version[u->chunk] == 0)
@@ -122,7 +122,7 @@ static hl_status step(struct rig *r, uint32_t c, bool on_host, int write)
     return HL_OK;
 }
 
-/* An access that fails is tried once more; how many failed. */
+/* A failed access is tried once more; returns how many failed. */
 static unsigned iteration(struct rig *r)
 {
     unsigned failed = 0;
@@ -146,7 +146,7 @@ TEST(test_whichever_copy_fails_all_is_well_and_the_next_access_succeeds)
         for (unsigned k = 0; k == 0 || k <= calls; k++) {
             struct rig r = {.seed = 1};
             open_rig(&r, 8, copy, "lru", 3);
-            assert_int_equal(iteration(&r), 0); /* everybody gets content */
+            assert_int_equal(iteration(&r), 0); /* all chunks get content */
             r.fault = (struct fault){.fail_at = k};
             failures += iteration(&r);
             calls = k == 0 ? r.fault.calls : calls;
@@ -161,7 +161,7 @@ TEST(test_whichever_copy_fails_all_is_well_and_the_next_access_succeeds)
 
 /* ---- random operations ---- */
 
-/* What must become of an access, by the rules alone. */
+/* The expected result of an access, by the rules alone. */
 static hl_status foresee(const struct rig *r, const struct hl_trace_use *uses, unsigned n)
 {
     uint64_t bytes = 0;
@@ -197,14 +197,14 @@ static void random_access(struct rig *r)
         uses[i] = (struct hl_trace_use){
             .chunk = pick(r, CHUNKS), .on_host = pick(r, 3) == 0, .write = pick(r, 3) == 0};
     hl_status want = foresee(r, uses, n), got = hl_chunk_pool_access(r->pool, uses, n);
-    /* Of two reasons either may be named. */
+    /* If there are two reasons, either can be named. */
     if ((want == HL_OK) != (got == HL_OK) || (want == HL_ENOSPC && got != HL_ENOSPC))
         fail_msg("expected %s, got %s: %s", hl_status_name(want), hl_status_name(got),
                  hl_error_text());
     for (unsigned i = 0; i < n && got == HL_OK; i++) {
         uint32_t c = uses[i].chunk;
         int conflict = 0;
-        for (unsigned k = 0; k < n; k++) /* read in both places: no write of what is new */
+        for (unsigned k = 0; k < n; k++) /* read in both places: no write of new content */
             conflict |= uses[k].chunk == c && uses[k].on_host != uses[i].on_host;
         if (r->version[c] == 0 && conflict) {
             write_content(r, c, 1);
@@ -289,7 +289,8 @@ struct looker {
     unsigned looks, wrong;
 };
 
-/* As a thread that has had the address for long: what can be read there at once is the content. */
+/* Acts as a thread that has long had the address: whatever it can read there at once is the
+ * content. */
 static void look(struct looker *l, uint32_t c, bool on_host)
 {
     struct rig *r = l->rig;
@@ -357,13 +358,13 @@ TEST(test_a_chunk_finds_room_in_pieces)
     struct hl_chunk_pool_stats s;
     hl_chunk_pool_stats(r.pool, &s);
     assert_int_equal(s.total.evictions, 0);
-    assert_int_equal(step(&r, 2, 0, 1), HL_OK); /* and everybody else leaves for this one */
+    assert_int_equal(step(&r, 2, 0, 1), HL_OK); /* and all others leave for this one */
     assert_int_equal(step(&r, 1, 0, 0), HL_OK);
     assert_int_equal(step(&r, 3, 0, 0), HL_OK);
     hl_chunk_pool_close(r.pool);
 }
 
-/* Anywhere, whichever copy fails on the way; what has no content goes nowhere. */
+/* Any placement, whichever copy fails on the way; chunks without content are not moved. */
 TEST(test_chunks_go_where_they_are_placed_and_keep_their_content)
 {
     for (int copy = 0; copy < 2; copy++) {
@@ -403,7 +404,7 @@ TEST(test_chunks_go_where_they_are_placed_and_keep_their_content)
         assert_int_equal(hl_chunk_pool_place(r.pool, nowhere, CHUNKS), HL_EBUSY);
         hl_chunk_pool_release(r.pool, 2, 0);
         for (uint32_t c = 0; c < CHUNKS; c++)
-            assert_int_equal(step(&r, c, 1, 0), HL_OK); /* and all is what was written last */
+            assert_int_equal(step(&r, c, 1, 0), HL_OK); /* and everything is as last written */
         assert_true(failed > 20);
         hl_chunk_pool_close(r.pool);
     }
@@ -423,7 +424,7 @@ TEST(test_what_comes_next_is_fetched_while_another_is_used)
         hl_chunk_pool_ahead(r.pool, &next, 1, 2 * page(), 2); /* there is room */
         audit(&r);
         hl_chunk_pool_info(r.pool, 1, &info);
-        assert_false(info.on_device); /* not before somebody waits for it */
+        assert_false(info.on_device); /* not before it is needed */
         hl_chunk_pool_release(r.pool, 0, 0);
         hl_chunk_pool_moment(r.pool, 2 * page());
         assert_int_equal(hl_chunk_pool_access(r.pool, NULL, 0), HL_OK);
@@ -439,7 +440,7 @@ TEST(test_what_comes_next_is_fetched_while_another_is_used)
         hl_chunk_pool_info(r.pool, 0, &info);
         assert_false(info.on_device);
         hl_chunk_pool_info(r.pool, 2, &info);
-        assert_int_equal(info.on_device, copy); /* it had to be written back in mode move */
+        assert_int_equal(info.on_device, copy); /* in mode move it had to be written back */
         for (uint32_t c = 0; c < 3; c++)
             assert_int_equal(step(&r, c, 0, 0), HL_OK);
         hl_chunk_pool_end(r.pool, 0);

@@ -1,5 +1,5 @@
-/* What a framework's kernels still do to a chunk when it is to leave: they are waited for. On the
- * stub of the driver, whose kernels run in a stream of their own. */
+/* A framework's kernels that still use a chunk when it has to leave: the pool waits for them. On
+ * the stub of the driver, whose kernels run in a stream of their own. */
 #include "support/test.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ struct rig {
     struct cuda_driver cu;
     cu_result (*kernel)(cu_ptr at, size_t len, unsigned char value, unsigned long us);
     struct hl_chunk_pool *pool;
-    uint32_t c[3]; /* two of them fit the device */
+    uint32_t c[3]; /* two of them fit on the device */
 };
 
 static void rig_open(struct rig *r, bool copy)
@@ -63,7 +63,7 @@ static struct hl_chunk_info info_of(struct rig *r, uint32_t c)
     return i;
 }
 
-/* Its bytes become `value` some time after it was released. */
+/* The chunk's bytes become `value` some time after it was released. */
 static void begin_kernel(struct rig *r, uint32_t c, unsigned char value)
 {
     use(r, c, false, true);
@@ -88,7 +88,7 @@ TEST(a_chunk_that_must_leave_comes_to_the_host_with_what_kernels_were_writing)
         for (unsigned char round = 1; round < 4; round++) {
             begin_kernel(&r, r.c[0], round);
             use(&r, r.c[1], false, true);
-            use(&r, r.c[2], false, true); /* the first leaves */
+            use(&r, r.c[2], false, true); /* the first one leaves */
             hl_chunk_pool_release(r.pool, r.c[1], false);
             hl_chunk_pool_release(r.pool, r.c[2], false);
             assert_false(info_of(&r, r.c[0]).on_device);
@@ -134,7 +134,7 @@ TEST(chunks_that_leave_ahead_wait_for_kernels_too)
     rig_close(&r);
 }
 
-/* The driver says so of memory that it has locked already. */
+/* The driver reports that for memory that it has locked already. */
 static bool is_pinned(struct rig *r, uint32_t c)
 {
     void *host = info_of(r, c).host;
@@ -153,9 +153,9 @@ TEST(host_memory_of_chunks_is_pinned_where_it_stays)
         begin_kernel(&r, r.c[0], 3);
         assert_host_has(&r, r.c[0], 3);
         assert_int_equal(is_pinned(&r, r.c[0]), copy);
-        hl_chunk_pool_end(r.pool, r.c[0]); /* nobody counts it: it is kept for the next content */
+        hl_chunk_pool_end(r.pool, r.c[0]); /* not counted: it is kept for the next content */
         assert_int_equal(is_pinned(&r, r.c[0]), copy);
-        rig_close(&r); /* the stub ends a process that leaves pins behind */
+        rig_close(&r); /* the stub aborts a process that leaves pins behind */
     }
 }
 

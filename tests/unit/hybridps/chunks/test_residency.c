@@ -1,5 +1,5 @@
-/* Decisions, made moment by moment over random courses, carried out on flags, and held against all
- * ways of evicting and against what the planner says of the same course. */
+/* Decisions made moment by moment over random courses and carried out on flags, compared with all
+ * ways of evicting and with the planner's result for the same course. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static size_t merge(struct course *x, const struct hl_trace_moment *m, uint32_t 
     return count;
 }
 
-/* No content is lost, nobody leaves twice, and nobody leaves for nothing. */
+/* No content is lost, no chunk leaves twice, and none leaves needlessly. */
 static void carry_out(struct course *x, uint64_t avail)
 {
     const struct hl_moves *m = &x->moves;
@@ -150,12 +150,12 @@ static uint64_t decide_all(const struct hl_trace *t, bool copy, struct hl_chunk_
     return x.moved;
 }
 
-/* ---- the least, by trying all ways ---- */
+/* ---- the minimum, by trying all ways ---- */
 
 struct search {
     const struct hl_trace *t;
     bool copy;
-    uint64_t *now, *next; /* least bytes to be in a state */
+    uint64_t *now, *next; /* fewest bytes to reach a state */
 };
 
 static int bit(uint32_t s, uint32_t c, int host)
@@ -238,8 +238,8 @@ static uint64_t least_bytes(const struct hl_trace *t, bool copy)
 
 /* ---- tests ---- */
 
-/* Chunks of one size, each with content and only read on the device: there Belady's rule is the
- * best. The course ends where it is cut, so that all of it is one iteration. */
+/* Chunks of one size, each with content and only read on the device: there Belady's rule is
+ * optimal. The course ends where it is cut, so that all of it is one iteration. */
 TEST(only_reads_of_equal_chunks_move_the_least_there_is)
 {
     for (unsigned i = 0; i < 400; i++) {

@@ -1,4 +1,4 @@
-/* A full host: who leaves it, and that whatever fails nothing is lost. */
+/* A full host: which chunks leave it, and that no failure loses content. */
 #include "support/test.h"
 
 #include <stdbool.h>
@@ -22,7 +22,7 @@ static uint64_t page(void)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* ---- a place below that is memory, fails every k-th call, and has room for so many ---- */
+/* ---- a place below: memory that fails every k-th call, with limited room ---- */
 
 struct fake {
     void *kept[KEPT];
@@ -95,7 +95,7 @@ struct rig {
     struct fake fake;
     uint64_t version[CHUNKS]; /* 0 = no content */
     uint64_t next[CHUNKS];
-    uint64_t seed, last, books, books_max; /* 0 = no books */
+    uint64_t seed, last, books, books_max; /* 0 = no accounting */
     int next_known, faults;
 };
 
@@ -196,7 +196,7 @@ static int is_below(struct rig *r, uint32_t c)
     return info.below;
 }
 
-/* ---- who leaves ---- */
+/* ---- which chunk leaves ---- */
 
 TEST(the_chunk_that_is_needed_last_leaves_a_full_host)
 {
@@ -207,17 +207,17 @@ TEST(the_chunk_that_is_needed_last_leaves_a_full_host)
         assert_int_equal(use(&r, c, 1, 1), HL_OK);
     for (uint32_t c = 0; c < 4; c++)
         assert_int_equal(is_below(&r, c), c == 2);
-    r.next_known = 0; /* no record: the one used longest ago */
+    r.next_known = 0; /* no record: the least recently used */
     assert_int_equal(use(&r, 4, 1, 1), HL_OK);
     assert_true(is_below(&r, 0));
-    assert_int_equal(use(&r, 2, 0, 0), HL_OK); /* back by the host to the device */
+    assert_int_equal(use(&r, 2, 0, 0), HL_OK); /* back to the device through the host */
     assert_false(is_below(&r, 2));
     hl_chunk_pool_stats(r.pool, &s);
     assert_int_equal(s.below_out, 3 * page());
     assert_int_equal(s.below_in, page());
     assert_int_equal(s.host_peak, 3 * page());
     hl_chunk_pool_end(r.pool, 0);
-    assert_int_equal(r.fake.count, 1); /* its copy below ended with it */
+    assert_int_equal(r.fake.count, 1); /* its copy below ended with that */
     audit(&r);
     close_rig(&r);
 }
@@ -227,7 +227,7 @@ TEST(what_costs_nothing_goes_first)
     struct rig r = {.next_known = 1};
     open_rig(&r, 2, 2, 1);
     assert_int_equal(use(&r, 0, 1, 1), HL_OK);
-    assert_int_equal(use(&r, 0, 0, 1), HL_OK); /* its host memory is stale now */
+    assert_int_equal(use(&r, 0, 0, 1), HL_OK); /* its host memory is now stale */
     assert_int_equal(use(&r, 1, 1, 1), HL_OK);
     assert_int_equal(use(&r, 2, 1, 1), HL_OK);
     assert_int_equal(r.fake.puts, 0);
@@ -300,7 +300,7 @@ static unsigned pick(struct rig *r, unsigned below)
     return (unsigned)(r->seed >> 33) % below;
 }
 
-/* Somebody uses a chunk where it may not be, outside of an access. */
+/* A chunk is used in a wrong place, outside of an access. */
 static void fault(struct rig *r, uint32_t c, bool on_host, int write)
 {
     struct hl_chunk_info before;
@@ -312,20 +312,20 @@ static void fault(struct rig *r, uint32_t c, bool on_host, int write)
     assert_int_equal(hl_chunk_pool_fault(r->pool, &a, &found, &lost), HL_OK);
     assert_int_equal(found, c);
     audit(r);
-    if (lost) { /* ended, or the place below gave nothing */
+    if (lost) { /* its content ended, or the place below returned nothing */
         assert_true(p[0] == UINT64_MAX);
         return;
     }
     touch(r, c, on_host, 0);
     bool home = on_host ? before.on_host && !before.below : before.on_device != 0;
     if (!write || r->version[c] == 0 || home)
-        return; /* what is at home is written in an access */
+        return; /* chunks in their home are written in an access */
     a.write = a.write_known;
     assert_int_equal(hl_chunk_pool_fault(r->pool, &a, &found, &lost), HL_OK);
     touch(r, c, on_host, 1);
 }
 
-/* One operation; 1 when it failed, and then it is tried once more. */
+/* One operation; returns 1 if it failed, and then it is tried once more. */
 static int operate(struct rig *r)
 {
     uint32_t c = pick(r, CHUNKS);
@@ -364,7 +364,7 @@ TEST(whichever_call_fails_contents_and_books_are_right)
         r.faults = round >= 8;
         if (r.faults)
             assert_int_equal(hl_chunk_pool_serve(r.pool), HL_OK);
-        r.fake.every = every == 1 ? 11 : every; /* with every call failing nothing would work */
+        r.fake.every = every == 1 ? 11 : every; /* if every call failed, nothing would work */
         for (int i = 0; i < OPERATIONS / 8; i++)
             failed += (unsigned)operate(&r);
         assert_true(every == 0 ? failed == 0 : failed > OPERATIONS / 1000);

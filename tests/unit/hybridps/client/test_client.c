@@ -13,7 +13,7 @@
 #include "hybridps/plan/plan.h"
 #include "unit/hybridps/client/training.h"
 
-/* As training plans. */
+/* Planned as in training. */
 static struct hl_replay_result replay_of(hybridps *h, int copy, uint64_t iterations)
 {
     char *json = NULL;
@@ -54,7 +54,7 @@ TEST(test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_o
     }
 }
 
-/* The device's access comes first, and the host's would have made room for it. */
+/* The device's access comes first, although the host's would have made room for it. */
 TEST(test_accesses_one_after_another_cost_what_one_does)
 {
     uint64_t moved[2];
@@ -132,7 +132,8 @@ TEST(test_training_on_the_device_moves_less_by_plan_than_by_use)
     assert_true(bytes[0] < bytes[1]);
 }
 
-/* Iterations of the same training, fetching ahead or not: contents are checked as it goes. */
+/* Iterations of the same training, with and without fetching ahead: contents are checked on the
+ * way. */
 static void bytes_of_training(int copy, int adam_on, int ahead, hybridps_traffic *out, int count)
 {
     struct model m;
@@ -168,7 +169,7 @@ TEST(test_another_course_falls_back_and_is_recorded)
     build(&m, 10, NULL, "copy");
     for (int k = 0; k < 2; k++)
         train(&m, HYBRIDPS_HOST);
-    OK(hybridps_iteration(m.h, "train")); /* half as many layers, the other way round */
+    OK(hybridps_iteration(m.h, "train")); /* half as many layers, in reverse order */
     for (unsigned i = LAYERS; i-- > LAYERS / 2;)
         forward(&m, i, 0);
     OK(hybridps_stats(m.h, &s));
@@ -180,9 +181,9 @@ TEST(test_another_course_falls_back_and_is_recorded)
             forward(&m, i, 0);
     }
     OK(hybridps_stats(m.h, &s));
-    assert_int_equal(s.deviations, 1); /* that is the record now */
+    assert_int_equal(s.deviations, 1); /* this is now the record */
     assert_true(s.planned);
-    OK(hybridps_iteration(m.h, "eval")); /* another phase has its own */
+    OK(hybridps_iteration(m.h, "eval")); /* another phase has a record of its own */
     forward(&m, 0, 0);
     train(&m, HYBRIDPS_HOST);
     train(&m, HYBRIDPS_HOST);
@@ -198,7 +199,7 @@ TEST(test_another_tide_is_planned_for_and_no_deviation)
     struct model m;
     hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     build(&m, 14, NULL, "copy");
-    for (unsigned k = 0; k < 6; k++) { /* the device gets fuller, at an even number of moments */
+    for (unsigned k = 0; k < 6; k++) { /* the device fills up, at an even number of moments */
         OK(hybridps_iteration(m.h, "train"));
         for (unsigned i = 0; i < LAYERS; i++)
             forward(&m, i, i / 2 + k / 2);
@@ -254,7 +255,7 @@ TEST(test_what_does_not_fit_says_all_there_is_to_know)
                         "pinned by \"a\"", "\"b\"", kinds, fit));
     OK(hybridps_stats(h, &after));
     assert_memory_equal(&before, &after, sizeof(before));
-    /* The tide: what is pinned does not fit beside the others. */
+    /* Reserved bytes grow: the pinned chunks do not fit beside them. */
     expect_failure(hybridps_moment(h, "FWD", "second", 2 * page()), -5,
                    SAYS("FWD second", "pinned by"));
     OK(hybridps_stats(h, &after));
@@ -266,7 +267,7 @@ TEST(test_what_does_not_fit_says_all_there_is_to_know)
     hybridps_close(h);
 }
 
-/* Many long names in use: what is cut is the end of the list, and what to do comes first. */
+/* Many long names in use: the end of the list is cut, and the remedy comes first. */
 TEST(test_what_to_do_is_said_before_any_list)
 {
     hybridps *h = open_with(6, NULL, NULL);
@@ -311,7 +312,7 @@ TEST(test_wrong_use_is_refused_and_changes_nothing)
                    SAYS("more often"));
     u.where = HYBRIDPS_HOST;
     expect_failure(hybridps_access(h, &u, 1), -10, SAYS("COMPUTE on the device", "on the host"));
-    u.tensor = b; /* of the same chunk */
+    u.tensor = b; /* in the same chunk */
     expect_failure(hybridps_access(h, &u, 1), -10,
                    SAYS("chunk 0 is pinned on the device", "\"b\""));
     hybridps_use two[] = {{.tensor = b, .where = HYBRIDPS_DEVICE},
@@ -333,7 +334,7 @@ TEST(test_wrong_use_is_refused_and_changes_nothing)
     hybridps_close(h);
 }
 
-/* Runs fn in a child; its wait status. */
+/* Runs fn in a child; returns its wait status. */
 static int in_child(int (*fn)(hybridps *, const volatile uint8_t *), hybridps *h, const void *at)
 {
     int status = 0;
@@ -543,7 +544,7 @@ static void *work(void *arg)
         hybridps_use u = {.tensor = w->tensors[i], .where = where, .write = 1};
         int rc = hybridps_access(w->h, &u, 1);
         if (rc != 0) {
-            w->failures += rc != -5; /* room may be short while others hold theirs */
+            w->failures += rc != -5; /* room can be short while other threads hold theirs */
             continue;
         }
         volatile uint64_t *p = u.address;
@@ -597,7 +598,7 @@ TEST(test_options_and_results_are_as_long_as_their_caller_says)
     expect_failure(hybridps_open(&newer.now, &h), HL_EINVAL,
                    SAYS("hybridps_options.size", "not 0"));
     assert_null(h);
-    newer.now.size = offsetof(hybridps_options, heat_alpha); /* the window is not read */
+    newer.now.size = offsetof(hybridps_options, heat_alpha); /* `window` is not read */
     OK(hybridps_open(&newer.now, &h));
     expect_failure(hybridps_stats(h, &told.now), HL_EINVAL, SAYS("hybridps_stats_t.size is 0"));
     told.now.size = sizeof(told);

@@ -1,4 +1,4 @@
-/* Tensors that are touched where their chunk is not: hybridps_serve_faults. */
+/* Accesses to tensors where their chunk is not present: hybridps_serve_faults. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static volatile uint8_t *at(const struct world *w, size_t i, int where)
     return p;
 }
 
-/* Tensor i is full of i + 1, on the host. The device has room for six chunks. */
+/* Tensor i holds i + 1 everywhere, on the host. The device has room for six chunks. */
 static struct world world_make(const char *mode, const char *policy)
 {
     size_t chunk = 64 * (size_t)sysconf(_SC_PAGESIZE);
@@ -80,7 +80,7 @@ TEST(what_is_elsewhere_can_be_read_in_both_places_and_nothing_moves)
         assert_int_equal(after.faults, COUNT / 2);
         assert_int_equal(after.total.h2d, before.total.h2d);
         assert_int_equal(after.device, before.device);
-        /* On the device alone, and read on the host. */
+        /* Only on the device, and read on the host. */
         access_one(&w, 0, HYBRIDPS_DEVICE, 1);
         memset((void *)at(&w, 0, HYBRIDPS_DEVICE), 77, w.bytes);
         assert_int_equal(at(&w, 0, HYBRIDPS_HOST)[5], 77);
@@ -121,19 +121,19 @@ TEST(what_is_written_elsewhere_becomes_the_content)
 {
     for (size_t m = 0; m < 2; m++) {
         struct world w = world_make(modes[m], "lru");
-        /* by settle */
+        /* found by settle */
         memset((void *)at(&w, 4, HYBRIDPS_DEVICE), 91, w.bytes);
         OK(hybridps_settle(w.h));
         access_one(&w, 4, HYBRIDPS_HOST, 0);
         assert_int_equal(at(&w, 4, HYBRIDPS_HOST)[w.bytes - 1], 91);
         assert_int_equal(at(&w, 5, HYBRIDPS_HOST)[0], 6);
         release_one(&w, 4, HYBRIDPS_HOLD);
-        /* by the next access, in the other place and in this one */
+        /* found by the next access, in the other place and in this one */
         memset((void *)at(&w, 4, HYBRIDPS_DEVICE), 92, w.bytes);
         access_one(&w, 4, HYBRIDPS_DEVICE, 0);
         assert_int_equal(at(&w, 4, HYBRIDPS_DEVICE)[1], 92);
         release_one(&w, 4, HYBRIDPS_HOLD);
-        for (size_t i = 10; i < COUNT; i++) { /* drives it out, copied or dropped */
+        for (size_t i = 10; i < COUNT; i++) { /* evicts it, copied or dropped */
             access_one(&w, i, HYBRIDPS_DEVICE, 0);
             release_one(&w, i, HYBRIDPS_HOLD);
         }
@@ -142,7 +142,7 @@ TEST(what_is_written_elsewhere_becomes_the_content)
     }
 }
 
-/* The view is a snapshot of the chunk: writing it back whole would undo what others wrote. */
+/* The view is a snapshot of the chunk: writing it back whole would undo other writes. */
 TEST(a_write_elsewhere_keeps_what_others_wrote_in_the_chunk_meanwhile)
 {
     struct world w = world_make("copy", "lru");
@@ -162,7 +162,7 @@ TEST(a_write_elsewhere_keeps_what_others_wrote_in_the_chunk_meanwhile)
 TEST(what_has_no_content_is_no_number_and_is_named)
 {
     struct world w = world_make("copy", "lru");
-    OK(hybridps_drop(w.h, w.t + 2, 2)); /* both of a chunk */
+    OK(hybridps_drop(w.h, w.t + 2, 2)); /* both tensors of a chunk */
     assert_int_equal(at(&w, 2, HYBRIDPS_HOST)[8], 0xff);
     assert_int_equal(hybridps_settle(w.h), HL_ESTALE);
     assert_non_null(strstr(hl_error_text(), "\"tensor\""));
@@ -183,7 +183,7 @@ TEST(what_is_copied_to_the_device_ahead_is_never_seen_half)
         for (size_t i = 0; i < COUNT; i++) {
             OK(hybridps_moment(w.h, "FWD", "x", 0));
             access_one(&w, i, HYBRIDPS_DEVICE, 0);
-            for (size_t j = 0; j < COUNT; j++) /* some of them are on their way */
+            for (size_t j = 0; j < COUNT; j++) /* some of them are in flight */
                 assert_int_equal(at(&w, j, HYBRIDPS_DEVICE)[w.bytes - 1], (int)j + k);
             release_one(&w, i, HYBRIDPS_HOLD);
         }
@@ -202,7 +202,7 @@ TEST(a_write_to_what_leaves_the_device_ahead_counts)
             OK(hybridps_moment(w.h, s < COUNT ? "FWD" : "BWD", "x", 0));
             access_one(&w, i, HYBRIDPS_DEVICE, 1);
             memset((void *)at(&w, i, HYBRIDPS_DEVICE), wanted[i], w.bytes);
-            /* Only one: a fault elsewhere would wait for all that is on its way. */
+            /* Only one: a fault elsewhere would wait for everything in flight. */
             size_t j = (7 * s + (size_t)k) % COUNT;
             wanted[j]++;
             at(&w, j, HYBRIDPS_DEVICE)[0] = wanted[j];
@@ -215,7 +215,7 @@ TEST(a_write_to_what_leaves_the_device_ahead_counts)
     hybridps_close(w.h);
 }
 
-/* The same by an address on the device, which was kept from before the chunk came there. */
+/* The same through an address on the device that was kept from before the chunk came there. */
 TEST(a_write_on_the_device_that_nobody_tells_counts_although_the_host_has_it_too)
 {
     struct world w = world_make("copy", "lru");
@@ -239,7 +239,7 @@ TEST(a_write_on_the_device_that_nobody_tells_counts_although_the_host_has_it_too
         assert_int_equal(kept[9], 60 + pinned);
         release_one(&w, 0, HYBRIDPS_HOLD);
     }
-    /* And after a write on the host that nobody told: both are kept. */
+    /* And after an unreported write on the host: both are kept. */
     access_one(&w, 0, HYBRIDPS_DEVICE, 0);
     release_one(&w, 0, HYBRIDPS_HOLD);
     home[3] = 70;
@@ -251,7 +251,7 @@ TEST(a_write_on_the_device_that_nobody_tells_counts_although_the_host_has_it_too
     hybridps_close(w.h);
 }
 
-/* Both have the content, and an address that was kept is written: no access tells of it. */
+/* Both places have the content, and a kept address is written: no access reports that. */
 TEST(a_write_on_the_host_that_nobody_tells_is_what_the_device_has)
 {
     struct world w = world_make("copy", "lru");
@@ -267,7 +267,7 @@ TEST(a_write_on_the_host_that_nobody_tells_is_what_the_device_has)
         release_one(&w, 0, HYBRIDPS_HOLD);
         if (pinned)
             release_one(&w, 0, HYBRIDPS_HOLD);
-        for (size_t i = 10; i < COUNT; i++) { /* drives it out: the host's copy is the content */
+        for (size_t i = 10; i < COUNT; i++) { /* evicts it: the host's copy is the content */
             access_one(&w, i, HYBRIDPS_DEVICE, 0);
             release_one(&w, i, HYBRIDPS_HOLD);
         }
@@ -275,7 +275,7 @@ TEST(a_write_on_the_host_that_nobody_tells_is_what_the_device_has)
         assert_int_equal(at(&w, 0, HYBRIDPS_HOST)[7], 80 + pinned);
         release_one(&w, 0, HYBRIDPS_HOLD);
     }
-    /* While it is on its way there too, and when its turn to leave comes. */
+    /* While it is in flight to the device, too, and when it is about to leave. */
     access_one(&w, 2, HYBRIDPS_DEVICE, 0);
     release_one(&w, 2, HYBRIDPS_HOLD);
     at(&w, 2, HYBRIDPS_HOST)[1] = 99;
@@ -289,7 +289,7 @@ TEST(a_write_on_the_host_that_nobody_tells_is_what_the_device_has)
     hybridps_close(w.h);
 }
 
-/* In the child: 0, or the first place that does not show what was there at the fork. */
+/* In the child: returns 0, or the first place that does not show the contents at the fork. */
 static int look_in_child(const struct world *w, volatile uint8_t *host[],
                          volatile uint8_t *device[])
 {
@@ -308,7 +308,7 @@ static int look_in_child(const struct world *w, volatile uint8_t *host[],
     return 0;
 }
 
-/* A backward through a graph of gradients reads what is pinned, without another access. */
+/* A backward through a graph of gradients reads pinned tensors, without another access. */
 TEST(a_reader_of_what_is_pinned_on_the_device_sees_each_write_on_the_host)
 {
     for (size_t m = 0; m < 2; m++) {
@@ -330,7 +330,7 @@ TEST(a_reader_of_what_is_pinned_on_the_device_sees_each_write_on_the_host)
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_int_equal(status, 0);
         home[11] = 80;
-        device[12] = 90; /* the reader may write, too */
+        device[12] = 90; /* the reader can write, too */
         assert_int_equal(device[11], 80);
         assert_int_equal(home[12], 90);
         release_one(&w, 0, HYBRIDPS_HOLD);
@@ -344,7 +344,7 @@ TEST(a_reader_of_what_is_pinned_on_the_device_sees_each_write_on_the_host)
     }
 }
 
-/* Tensor 0 is on the device alone, 2 on both (mode copy), 4 and 6 not on the device. */
+/* Tensor 0 is only on the device, 2 on both (mode copy), 4 and 6 not on the device. */
 TEST(a_forked_child_reads_what_was_there_at_the_fork)
 {
     for (size_t m = 0; m < 2; m++) {
@@ -400,7 +400,7 @@ TEST(what_is_kept_outlives_the_client_with_its_content)
         hybridps_close(w.h);
         assert_int_equal(h[w.bytes - 1], 77);
         assert_int_equal(d[w.bytes - 1], 77);
-        assert_int_equal(d[w.bytes], 2); /* the other one of the chunk */
+        assert_int_equal(d[w.bytes], 2); /* the other tensor of the chunk */
         assert_int_equal(e[0], 0xff);
         h[0] = d[0] = e[0] = 1;
         assert_ptr_equal(host.address, h);

@@ -1,4 +1,4 @@
-/* The same course of accesses under each policy: opt moves least from when it has a plan. */
+/* The same course of accesses under each policy: opt moves least as soon as it has a plan. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #define TENSORS    12
 #define OPERATIONS 60
 #define ITERATIONS 6
-#define WARM       3 /* iterations: recorded, and recorded again from where chunks end up */
+#define WARM       3 /* iterations: recorded, and recorded again from the chunks' new places */
 
 #define OK(call)                                                                                   \
     do {                                                                                           \
@@ -23,8 +23,8 @@
 struct course {
     uint64_t seed;
     unsigned pages, sizes; /* of the device; of a tensor: 1 .. sizes */
-    unsigned held;         /* at most, one accessed after the other */
-    unsigned tide; /* moments take up to so many pages; 0 = none but what begin themselves */
+    unsigned held;         /* maximum, accessed one after the other */
+    unsigned tide; /* moments need up to so many pages; 0 = only moments that begin by themselves */
     int copy;
 };
 
@@ -61,7 +61,7 @@ static hybridps *open_course(const struct course *c, const char *policy, uint64_
     return h;
 }
 
-/* What does not fit, or is in use elsewhere, is left out, under every policy alike. */
+/* What does not fit, or is in use elsewhere, is skipped, in the same way under every policy. */
 static void iteration(hybridps *h, const struct course *c, uint64_t seed)
 {
     uint32_t held[8];
@@ -105,7 +105,8 @@ static uint64_t bytes_under(const struct course *c, const char *policy)
     return bytes;
 }
 
-/* Of several sizes the furthest next use need not be the best to leave; seldom another rule is. */
+/* With several sizes, the furthest next use is not always the best to leave; rarely another rule is
+ * better. */
 static void compare(struct course c, unsigned count)
 {
     static const char *const others[] = {"lru", "fifo", "heat", "random"};
@@ -137,7 +138,7 @@ TEST(test_one_at_a_time)
     compare((struct course){.pages = 6, .sizes = 1, .held = 1}, 60);
 }
 
-/* In use from one moment to the next: each of these is a use, and what comes after it counts. */
+/* In use from one moment to the next: each moment is a use, and what follows counts. */
 TEST(test_several_in_use_across_moments)
 {
     compare((struct course){.pages = 6, .sizes = 1, .held = 4}, 60);

@@ -1,4 +1,4 @@
-/* Any order of calls on several clients, against a model written down from the header alone. */
+/* Calls in any order on several clients, compared with a model written from the header alone. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -37,9 +37,9 @@ struct client {
     int copy;
     struct tensor t[TENSORS];
     unsigned count, placed;
-    uint8_t written[TENSORS]; /* a chunk, since somebody began to use it */
+    uint8_t written[TENSORS]; /* of a chunk, since it came into use */
     uint64_t avail, last;
-    unsigned planned; /* courses that began by a plan */
+    unsigned planned; /* courses that began with a plan */
 };
 
 static uint64_t page(void)
@@ -76,7 +76,7 @@ static void audit(struct client *c)
     assert_int_equal(s.tensors, c->count);
 }
 
-/* ---- what must become of a call ---- */
+/* ---- the expected result of a call ---- */
 
 static uint64_t chunk_bytes(const struct client *c, uint32_t chunk)
 {
@@ -98,7 +98,7 @@ static uint64_t in_use(const struct client *c, const hybridps_use *uses, unsigne
     return bytes;
 }
 
-/* Whether chunk k is used in both places, now or by the call, in a way that can't be. */
+/* Whether chunk k is used in both places, now or by the call, in a forbidden way. */
 static int clashes(const struct client *c, uint32_t k, const hybridps_use *uses, unsigned n)
 {
     int where[2] = {0}, write = c->written[k];
@@ -173,7 +173,7 @@ static void some_access(struct client *c, uint64_t *seed)
         uses[i] = (hybridps_use){.tensor = pick(seed, c->count),
                                  .where = pick(seed, 4) > 0,
                                  .write = pick(seed, 3) == 0};
-    /* What has no content is written by who finds it so. */
+    /* An access that finds no content writes it. */
     for (unsigned i = 0; i < n; i++)
         uses[i].write |= c->t[uses[i].tensor].value == 0;
     int want = may_access(c, uses, n), got = hybridps_access(c->h, uses, n);
@@ -267,7 +267,7 @@ static void release_all(struct client *c)
             release(c, &c->t[i], HYBRIDPS_HOLD);
 }
 
-/* What was recorded is a trace that can be planned and replayed, whatever was called. */
+/* Whatever was called, the record is a trace that can be planned and replayed. */
 static void replay_record(struct client *c)
 {
     char *json = NULL;
@@ -287,8 +287,8 @@ static void replay_record(struct client *c)
     hybridps_free_text(json);
 }
 
-/* The same course again and again, with a call of its own now and then: followed, left, recorded
- * anew. All is released at its ends. */
+/* The same course again and again, with a different call now and then: followed, left, recorded
+ * again. Everything is released at its ends. */
 static void course(struct client *c, uint64_t seed, unsigned calls, uint64_t *other)
 {
     hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
@@ -338,7 +338,7 @@ TEST(test_any_order_of_calls_keeps_contents_and_books)
     assert_true(loads > ROUNDS && deviations > ROUNDS / 10 && planned > ROUNDS / 10);
 }
 
-/* Lazily made state: tensors that are added, and used, while an iteration is recorded. */
+/* State that is created lazily: tensors are added and used while an iteration is recorded. */
 TEST(test_tensors_added_while_an_iteration_is_recorded_are_in_the_record)
 {
     struct client c;

@@ -1,4 +1,4 @@
-/* Chunks that several clients hold in one copy: hybridps_share_host. */
+/* Chunks that several clients share in one copy: hybridps_share_host. */
 #include "support/test.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ struct rank {
     size_t bytes; /* of a tensor: pages, and a part of one */
 };
 
-/* Both ranks in one process, which is the same to the file. */
+/* Both ranks in one process, which makes no difference to the file. */
 static struct rank rank_make(int file)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -74,7 +74,7 @@ TEST(a_write_is_its_rank_s_until_it_is_published_and_renewed)
         expect(&a, i, 10 + (int)i);
         expect(&b, i, 20 + (int)i);
     }
-    OK(hybridps_renew(b.h, b.t, 1)); /* its neighbour on the same page stays b's */
+    OK(hybridps_renew(b.h, b.t, 1)); /* its neighbour on the same page remains b's */
     expect(&b, 0, 10);
     expect(&b, 1, 21);
     OK(hybridps_renew(b.h, b.t, COUNT));

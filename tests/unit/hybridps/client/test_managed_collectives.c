@@ -1,4 +1,4 @@
-/* What a collective gives back as a managed tensor: its place, its content, and none after a
+/* The result of a collective as a managed tensor: its place, its content, and no content after a
  * failure. */
 #include "support/test.h"
 
@@ -42,7 +42,7 @@ static int managed(int rank, int world)
     WANT(hybridps_access(h, &use, 1) == 0 && ((float *)use.address)[7] == value(1, 7));
     WANT(hybridps_release(h, &t, 1, HYBRIDPS_HOLD) == 0);
     WANT(hybridps_broadcast(h, g, "one", local, 12, 1, &t) == HELIOS_EINVAL);
-    if (rank == 1) { /* the other is alone with its call */
+    if (rank == 1) { /* the other rank's call has no partner */
         hybridps_group_close(g);
     } else {
         WANT(hybridps_allreduce(h, g, "sum", local, 256, HYBRIDPS_F32, 0, &t) == HELIOS_EUNAVAIL);

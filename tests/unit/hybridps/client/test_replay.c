@@ -85,7 +85,7 @@ TEST(test_the_pool_moves_what_an_endless_plan_foresaw)
     }
 }
 
-/* A rule that asks for the next use only may be beaten; seldom, and never on the whole. */
+/* A rule that looks only at the next use can be beaten; rarely, and never on average. */
 TEST(test_on_the_whole_every_policy_moves_more_than_opt)
 {
     static const char *const others[] = {"fifo", "lru", "heat", "random"};
@@ -132,7 +132,7 @@ TEST(test_the_result_is_in_the_traces_own_bytes_at_any_scale)
 
 /* Two chunks of 100, room for one: forward reads a, b; the host writes both. By hand, mode move: a
  * comes (100), leaves for b (100, 100), b leaves for the host (100); a is there already. Mode copy:
- * two come (200), nobody is written back. */
+ * both come (200), nothing is written back. */
 TEST(test_an_iteration_costs_what_it_does_by_hand)
 {
     const char *text =
@@ -179,7 +179,7 @@ TEST(test_what_does_not_fit_is_named_with_its_moment)
     hl_trace_fini(&t);
 }
 
-/* Too long to be planned in one go: some iterations are, and gone through again and again. */
+/* Too long to be planned in one go: some iterations are planned, and repeated. */
 TEST(test_many_iterations_follow_a_loop)
 {
     struct hl_trace t = {0};

@@ -17,7 +17,7 @@ struct model {
     hybridps *h;
     uint64_t page;
     uint32_t param[LAYERS], grad[LAYERS], p32[LAYERS];
-    uint64_t value[LAYERS]; /* what the parameter holds, by an own account */
+    uint64_t value[LAYERS]; /* the parameter's expected value, recorded independently */
 };
 
 #define OK(call)                                                                                   \
@@ -43,7 +43,7 @@ static inline void done(hybridps *h, uint32_t t, int state)
     OK(hybridps_release(h, &t, 1, state));
 }
 
-static int fetch_ahead; /* chunks; of every client opened from now on */
+static int fetch_ahead; /* chunks; for every client opened from now on */
 
 static inline hybridps *open_with(unsigned pages, const char *policy, const char *mode)
 {
@@ -106,7 +106,7 @@ static inline void backward(struct model *m, unsigned i, unsigned other)
     done(m->h, m->grad[i], HYBRIDPS_AFTER_BWD);
 }
 
-/* The optimizer: param and p32 get a new value from the gradient, which ends. */
+/* The optimizer: param and p32 get a new value from the gradient, whose content then ends. */
 static inline void step(struct model *m, unsigned i, int where)
 {
     hybridps_use u[] = {{.tensor = m->param[i], .where = where, .write = 1},

@@ -1,4 +1,5 @@
-/* Estimates by hand, and against the real client: the device it names works, a smaller one not. */
+/* Estimates by hand, and compared with the real client: a device of the estimated size works, a
+ * smaller one does not. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -58,8 +59,7 @@ TEST(test_bytes_per_parameter_are_16_and_14)
         assert_true(hl_layout_utilisation(&e.layout) >= .95);
         o.chunk_bytes = 4 << 20;
         assert_int_equal(hl_estimate_run(&e, &o), HL_OK);
-        /* Longer than a chunk, so in a chunk of its own that it shares with nobody: the embedding
-         * (50257 x 768). */
+        /* Longer than a chunk, so in a chunk of its own: the embedding (50257 x 768). */
         uint64_t wte = (50257 * 768 * rows[i].element + (2 << 20) - 1) / (2 << 20) * (2 << 20);
         assert_int_equal(e.smallest, wte * (rows[i].reuse ? 1 : 2));
         assert_string_equal(e.modules[e.widest], "wte");
@@ -88,7 +88,7 @@ TEST(test_a_number_of_parameters_is_kept_to_the_last)
     assert_int_equal(hl_estimate_of_count(UINT64_MAX, &none), HL_EINVAL);
 }
 
-/* Every module in turn with parameters and gradients on the device; the first failure. */
+/* Every module in turn with parameters and gradients on the device; returns the first failure. */
 static int train(const struct hl_estimate *e, uint64_t device)
 {
     char spec[64];
@@ -128,7 +128,7 @@ static int train(const struct hl_estimate *e, uint64_t device)
 TEST(test_the_smallest_device_works_and_a_smaller_one_does_not)
 {
     struct hl_estimate e = of(small);
-    const uint64_t granule = 65536; /* a multiple of any page */
+    const uint64_t granule = 65536; /* a multiple of every page size */
     for (uint64_t chunk = 0; chunk <= 4 * granule; chunk += 2 * granule) {
         struct hl_estimate_options o = {
             .element_bytes = 4, .granule = granule, .chunk_bytes = chunk};

@@ -1,5 +1,5 @@
-/* Layouts of GPT models against the numbers of an independent program, and against the chunks that
- * the client really makes. */
+/* Layouts of GPT models compared with the numbers of an independent program, and with the chunks
+ * that the client makes. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -87,10 +87,10 @@ TEST(test_a_tensor_goes_to_the_first_chunk_with_room)
     struct hl_layout l;
     assert_int_equal(hl_layout_fill(items, 6, 1024, 0, at, &l), 0);
     assert_int_equal(at[0], 0); /* 640 of 1024 */
-    assert_int_equal(at[1], 1); /* 512: does not fit behind it */
+    assert_int_equal(at[1], 1); /* 512: does not fit after it */
     assert_int_equal(at[3], 0); /* 320 of the 384 left */
     assert_int_equal(at[4], 0); /* the last 64 */
-    assert_int_equal(at[5], 2); /* longer: alone, 2048 */
+    assert_int_equal(at[5], 2); /* longer: in a chunk of its own, 2048 */
     assert_int_equal(at[2], 3); /* another kind */
     assert_int_equal(l.chunks, 4);
     assert_int_equal(l.allocated, 3 * 1024 + 2048);
@@ -105,7 +105,7 @@ TEST(test_bounds_are_kept_and_nonsense_is_refused)
     struct hl_layout_options o = {.least = 8192, .most = 16384, .granule = 4096};
     assert_int_equal(hl_layout_search(items, 3, &o, &l), 0);
     assert_int_equal(l.chunk_bytes, 8192);
-    o = (struct hl_layout_options){.most = 2048}; /* below the longest */
+    o = (struct hl_layout_options){.most = 2048}; /* less than the longest tensor */
     assert_int_equal(hl_layout_search(items, 3, &o, &l), 0);
     assert_true(l.chunk_bytes <= 2048);
     assert_int_equal(l.longest, 3008);
@@ -120,7 +120,7 @@ TEST(test_bounds_are_kept_and_nonsense_is_refused)
 TEST(test_the_client_makes_the_chunks_that_the_layout_foresees)
 {
     hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = "emu:1MiB",
-                          .chunk_bytes = 16000}; /* no whole pages */
+                          .chunk_bytes = 16000}; /* not whole pages */
     struct hl_layout_item items[200];
     uint32_t at[200], first[200], tensor;
     struct hl_layout l;
@@ -149,7 +149,7 @@ TEST(test_the_client_makes_the_chunks_that_the_layout_foresees)
     hybridps_close(h);
 }
 
-/* ---- what the client chooses where nobody says ---- */
+/* ---- the client's choice without options ---- */
 
 static const struct {
     const char *name, *config;
@@ -214,7 +214,7 @@ TEST(test_the_client_fills_models_to_99_percent_by_itself)
         }
 }
 
-/* A bias behind an embedding would keep the embedding on the device whenever it is used. */
+/* A bias after an embedding would keep the embedding on the device whenever the bias is used. */
 TEST(test_a_tensor_longer_than_chunks_is_alone)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);

@@ -1,4 +1,4 @@
-/* The manager with real processes: they are killed, they race, and their sums must be right. */
+/* The manager with real processes: they are killed, they race, and the sums must stay right. */
 #include "support/test.h"
 
 #include <fcntl.h>
@@ -62,7 +62,7 @@ static int exists(void)
     return access(path, F_OK) == 0;
 }
 
-/* A child that runs `fn` and exits with what it returns; the ends of two pipes are its own. */
+/* A child that runs `fn` and exits with its result; it owns the ends of two pipes. */
 struct child {
     pid_t pid;
     int say, hear; /* of the parent */
@@ -113,7 +113,7 @@ static int end(struct child *c)
     return status;
 }
 
-/* Killed, but nobody has waited for it: a zombie. */
+/* Killed but not reaped: a zombie. */
 static void shoot(struct child *c)
 {
     siginfo_t si;
@@ -121,7 +121,7 @@ static void shoot(struct child *c)
     assert_int_equal(waitid(P_PID, (id_t)c->pid, &si, WEXITED | WNOWAIT), 0);
 }
 
-/* ---- the vectors of HybridPS's own tests ---- */
+/* ---- the cases of HybridPS's own tests ---- */
 
 static void take_room(hybridps_manager *m, uint64_t size, int refer, int expect)
 {
@@ -201,7 +201,7 @@ TEST(test_two_ranks_see_one_table)
     for (int i = 0; i < 2; i++) {
         say(c[i].say, 'e');
         assert_int_equal(end(&c[i]), 0);
-        assert_int_equal(used(m, i), 0); /* closing gave back the rest */
+        assert_int_equal(used(m, i), 0); /* closing released the rest */
     }
     hybridps_manager_close(m);
 }
@@ -374,8 +374,8 @@ static int hold_lock(struct child_ends *e)
     if (hl_manager_table_open(&o, &t) != HL_OK || hl_manager_lock(&t, (uint32_t)e->index) != HL_OK)
         return 1;
     struct hl_manager_device *d = &t.s->device[e->index];
-    d->rows[t.row] = 40; /* half done: the sum has not been changed, */
-    d->reserved += 13;   /* and this one without a ticket */
+    d->rows[t.row] = 40; /* half done: the sum is not changed yet, */
+    d->reserved += 13;   /* and this one has no ticket */
     say(e->say, 'h');
     hear(e->hear);
     return 2;
@@ -390,7 +390,8 @@ TEST(test_who_is_killed_holding_a_lock_leaves_right_sums)
         struct child c = start(hold_lock, device);
         assert_int_equal(hear(c.hear), 'h');
         shoot(&c);
-        /* What the dead one has is still there, once; then room is short, and it is reaped. */
+        /* The dead process's share still counts, once; then room is short, and the process is
+         * reaped. */
         assert_int_equal(hybridps_manager_remove(m, device - 1, 1), 0);
         assert_int_equal(hybridps_manager_add(m, device - 1, 1, 0), 0);
         assert_int_equal(hybridps_manager_add(m, device - 1, 80, 0), 0);
@@ -454,7 +455,7 @@ TEST(test_a_pid_that_was_given_again_does_not_keep_the_dead_alive)
     struct hl_manager_options o = {.name = name, .capacity = (uint64_t[]){100}, .devices = 1};
     uint64_t freed = 0;
     assert_int_equal(hl_manager_table_open(&o, &t), HL_OK);
-    t.s->processes[7].pid = getpid(); /* this pid, but of a process that started at another time */
+    t.s->processes[7].pid = getpid(); /* this pid, but of a process with another start time */
     t.s->processes[7].start = 1;
     t.s->device[0].rows[7] = 33;
     t.s->device[0].used = 33;
@@ -472,7 +473,7 @@ TEST(test_a_table_of_dead_processes_only_is_made_anew)
     assert_int_equal(hear(c.hear), 'h');
     shoot(&c);
     assert_int_equal(kill(c.pid, 0), 0); /* a zombie */
-    hybridps_manager_close(m);           /* the dead one's row keeps the table */
+    hybridps_manager_close(m);           /* the dead process's row keeps the table */
     assert_true(exists());
     m = open_with(500, NULL, 0);
     assert_non_null(m);
@@ -503,7 +504,7 @@ TEST(test_a_stopped_process_is_named_when_the_deadline_passes)
 
 /* ---- races ---- */
 
-/* Two devices of little room and a host: most of the ways through schedule and add. */
+/* Two devices with little room and a host: most paths through schedule and add. */
 static int churn_once(hybridps_manager *m, uint64_t *seed, uint64_t held[3])
 {
     int device = (int)((*seed >> 33) % 3) - 1, how = (int)(*seed >> 50) % 4, rc;
@@ -539,14 +540,14 @@ static int churn(struct child_ends *e)
     for (int d = 0; d < 3; d++)
         if (held[d] > 0 && hybridps_manager_remove(m, d - 1, held[d]) != 0)
             return 3;
-    say(e->say,
-        'e'); /* without closing: zero is what it has removed, not what a reaper gave back */
+    say(e->say, 'e'); /* without closing: the sum is zero because it removed its own, not because a
+                         reaper did */
     hear(e->hear);
     hybridps_manager_close(m);
     return 0;
 }
 
-/* Until it is killed: in schedule, add, remove or the reaping of those killed before. */
+/* Until it is killed: in schedule, add, remove or while reaping earlier victims. */
 static int churn_for_ever(struct child_ends *e)
 {
     uint64_t seed = (uint64_t)e->index * 977 + 1, held[3] = {0};
@@ -602,7 +603,7 @@ TEST(test_processes_killed_anywhere_leave_nothing_behind)
     for (int k = 0; k < KILLED; k++) {
         struct child *victim = &c[k % 3];
         assert_int_equal(hear(victim->hear), 's');
-        for (int i = 0; i < 20 + k * 7; i++) /* a while, of another length each time */
+        for (int i = 0; i < 20 + k * 7; i++) /* for a while, of a different length each time */
             check_devices(m);
         shoot(victim);
         assert_int_equal(WTERMSIG(end(victim)), SIGKILL);

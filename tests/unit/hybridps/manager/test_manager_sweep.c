@@ -1,4 +1,4 @@
-/* Tables that are taken away because all who used them are dead, and those that are not. */
+/* Tables that are removed because all their users are dead, and those that are not. */
 #include "support/test.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ static hl_status open_table(const char *which, struct hl_manager_table *t)
     return hl_manager_table_open(&o, t);
 }
 
-/* By a process that ends without closing it. */
+/* Made by a process that ends without closing it. */
 static void dead_table(const char *which)
 {
     struct hl_manager_table t;
@@ -65,7 +65,7 @@ TEST(the_dead_ones_table_goes_and_anothers_stays)
     struct hl_manager_table t;
     dead_table("dead");
     dead_table("shared");
-    assert_int_equal(open_table("shared", &t), HL_OK); /* is the living one's now */
+    assert_int_equal(open_table("shared", &t), HL_OK); /* now belongs to a live process */
     assert_int_equal(hl_manager_sweep(begin, END, 0), 1);
     assert_false(exists("dead"));
     assert_true(exists("shared"));
@@ -75,7 +75,7 @@ TEST(the_dead_ones_table_goes_and_anothers_stays)
     assert_false(exists("shared"));
 }
 
-/* By somebody, while a daemon has it mapped, which lives on and makes another. */
+/* By another process, while a live daemon has it mapped; the daemon makes a new one. */
 TEST(a_table_that_was_cut_short_is_an_error_and_is_replaced)
 {
     const off_t sizes[] = {0, sizeof(struct hl_manager_shared) / 2};
@@ -133,7 +133,7 @@ TEST(what_is_no_table_of_ours_stays)
         assert_true(exists("foreign"));
         assert_int_equal(shm_unlink(path), 0);
     }
-    dead_table("foreign"); /* whose processes are not to be seen from here */
+    dead_table("foreign"); /* whose processes are not visible here */
     int fd = file_of("foreign");
     uint64_t elsewhere = 1;
     off_t at = offsetof(struct hl_manager_shared, pid_namespace);

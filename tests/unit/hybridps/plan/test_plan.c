@@ -9,7 +9,7 @@
 
 #define NO UINT64_MAX
 
-/* ---- Belady, written down again ---- */
+/* ---- Belady's rule, written independently ---- */
 
 static uint64_t next_use(const struct hl_trace *t, uint64_t now, uint32_t chunk)
 {
@@ -101,7 +101,7 @@ static struct hl_chunk_plan_facts plan_of(const struct hl_trace *t, int copy)
     return facts;
 }
 
-/* Several needs in a moment, sizes and room of all kinds. */
+/* Several uses in a moment, all kinds of sizes and room. */
 TEST(test_belady_is_never_better)
 {
     uint64_t ours = 0, belady = 0;
@@ -129,8 +129,8 @@ TEST(test_belady_is_never_better)
 }
 
 /* Chunks of 10, room for two: forward 0 1 2, backward 2 1 0. All three come in (30), chunk 0 leaves
- * for 2 (10), 1 is still there, and at the end 0 comes back (10) for 1 or 2 (10). Read only in mode
- * copy, nobody is written back. */
+ * for 2 (10), 1 is still there, and at the end 0 comes back (10) for 1 or 2 (10). If they are only
+ * read in mode copy, nothing is written back. */
 TEST(test_a_palindrome_costs_what_it_does_by_hand)
 {
     static const uint32_t order[] = {0, 1, 2, 2, 1, 0};
@@ -180,7 +180,7 @@ static uint64_t endless(const struct hl_trace *t, int copy, uint64_t ends_after,
     return sum;
 }
 
-/* Belady's rule looks at the next use only, so it is as good without an end. */
+/* Belady's rule looks only at the next use, so it is just as good without an end. */
 TEST(test_an_endless_plan_moves_no_more_than_belady)
 {
     uint64_t ended = 0, open = 0;
@@ -243,7 +243,7 @@ TEST(test_a_long_iteration_of_many_chunks_is_planned)
                           .slack = 300};
         struct hl_trace t = {0};
         maker_make(&m, &t);
-        for (size_t i = 0; i < t.moment_count; i++) /* a tide, not noise */
+        for (size_t i = 0; i < t.moment_count; i++) /* slow changes, not noise */
             t.moments[i].avail = 4096 * (300 + 200 * (i / 1000 % 2));
         struct hl_chunk_plan_facts f = plan_of(&t, copy);
         print_message("%s: %s, %.0f chunks moved\n", copy ? "copy" : "move", f.rule,

@@ -13,8 +13,8 @@ struct maker {
     unsigned chunks, moments, iterations;
     unsigned sizes; /* bytes are 1 .. sizes times `unit` */
     uint64_t unit;
-    unsigned needs; /* of a moment, at most; 0 = 2 */
-    unsigned slack; /* available beside what is needed: 0 .. slack units */
+    unsigned needs; /* maximum in a moment; 0 = 2 */
+    unsigned slack; /* available besides what is needed: 0 .. slack units */
 };
 
 static inline unsigned maker_pick(struct maker *m, unsigned below)

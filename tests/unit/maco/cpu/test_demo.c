@@ -1,4 +1,4 @@
-/* The demo of the three policies: what it computes, in which order, what it refuses. */
+/* The demo of the three policies: results, order, refusals. */
 #include "support/test.h"
 
 #include <dirent.h>
@@ -64,7 +64,7 @@ static int threads_of_process(void)
     return n;
 }
 
-/* Threads that one run of the demo was seen to have, its caller not counted. */
+/* How many threads a run of the demo was seen to have, without the caller's. */
 static int threads_of_demo(struct watched *w)
 {
     pthread_t thread;
@@ -87,7 +87,7 @@ TEST(a_worker_has_as_many_threads_as_asked_for_and_processors)
     one.threads = 1;
     many.threads = 3;
     assert_in_range(threads_of_demo(&one), 0, 1);
-    int seen = 0; /* a busy host may run a demo between two looks */
+    int seen = 0; /* on a busy host a demo can run between two looks */
     for (uint64_t end = hl_now_ns() + 30 * HL_NS_PER_S; seen < want && hl_now_ns() < end;) {
         for (int i = 0; i < PART; i++)
             many.data[i] = 0;

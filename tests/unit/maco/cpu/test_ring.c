@@ -23,7 +23,7 @@ TEST(an_empty_queue_gives_nothing_though_its_slots_are_zero)
     assert_int_equal(hl_maco_spsc_batch(&a), 0); /* staged is not published */
     assert_int_equal(hl_maco_spsc_publish(&a), 1);
     assert_int_equal(hl_maco_spsc_batch(&a), 1);
-    b.ticket++; /* a producer that has its ticket and not yet written */
+    b.ticket++; /* a producer that has its ticket but has not yet written */
     assert_int_equal(hl_maco_mpsc_push(&b, 5), 1);
     assert_int_equal(hl_maco_mpsc_pop(&b, &got), 0);
     for (uint32_t i = 0; i < 2; i++)

@@ -22,7 +22,7 @@ static maco_runtime *open_runtime(int policy, int workers, uint32_t ring)
     return rt;
 }
 
-/* Each task once, none before those it waited for. */
+/* Each task ran once, and none before those it waited for. */
 static void check_order(maco_runtime *rt, const struct dag *d)
 {
     uint32_t *tasks = NULL, n = 0;

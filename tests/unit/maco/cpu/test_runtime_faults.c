@@ -1,4 +1,4 @@
-/* Runs that fail, are late or cancelled, planted faults, wishes. */
+/* Runs that fail, are late or cancelled; deliberate faults; affinities. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ static maco_runtime *open_runtime(int policy, int workers, uint64_t timeout_ms, 
     return rt;
 }
 
-/* A graph by the public calls: task after task, or all at once. */
+/* A graph built by the public calls: task by task, or all at once. */
 struct chain {
     maco_graph *graph;
     maco_plan *plan;
@@ -101,8 +101,8 @@ TEST(a_task_that_fails_is_named_and_the_runtime_runs_on)
     }
 }
 
-/* The runtime's caller is asked while it waits: a run is late when the step that shall make it so
- * is at work, not before, however slow the host is. */
+/* Called by the runtime while it waits: a run becomes late once the step that causes it is running,
+ * not before, however slow the host is. */
 static int await_blocked_step(void *arg)
 {
     const struct step *s = arg;
@@ -133,7 +133,7 @@ struct release {
     struct step *s;
 };
 
-/* Lets the step end once its run has been given up. */
+/* Lets the step end once its run has been aborted. */
 static void *release_after_abort(void *arg)
 {
     struct release *r = arg;
@@ -155,7 +155,7 @@ TEST(a_late_run_tells_who_waits_and_what_runs)
         pthread_t other;
         make_chain(&c, policy, 2, do_step, args_of(s, args), three, 3, 1);
         maco_runtime *rt = open_for_late_run(policy, &s[1]);
-        assert_int_equal(maco_run(rt, c.plan), 0); /* what is told is of the run after it */
+        assert_int_equal(maco_run(rt, c.plan), 0); /* the report is about the run after it */
         s[1].what = BLOCK;
         s[1].begun = 0;
         pthread_create(&other, NULL, release_after_abort, &(struct release){rt, &s[1]});
@@ -219,7 +219,7 @@ TEST(a_run_is_cancelled_from_another_thread)
     maco_runtime *rt = open_runtime(MACO_DIRECT, 2, 15000, 0);
     struct canceller who = {.rt = rt, .s = &s[0]};
     pthread_t other;
-    maco_cancel(rt); /* nothing runs: nothing happens */
+    maco_cancel(rt); /* nothing runs: no effect */
     pthread_create(&other, NULL, cancel_it, &who);
     assert_int_equal(maco_run(rt, c.plan), HL_ECANCELED);
     pthread_join(other, NULL);
@@ -229,7 +229,7 @@ TEST(a_run_is_cancelled_from_another_thread)
     free_chain(&c);
 }
 
-/* Enough after the third time, when the task may end, too. */
+/* Cancels after the third time, when the task may end, too. */
 static int had_enough(void *arg)
 {
     struct canceller *c = arg;
@@ -258,7 +258,7 @@ TEST(who_waits_is_asked_and_may_end_the_run)
     free_chain(&c);
 }
 
-/* ---- planted faults: the oracle or the deadline must notice ---- */
+/* ---- deliberate faults: the oracle or the deadline must detect them ---- */
 
 static int noticed(struct dag *d)
 {
@@ -288,7 +288,7 @@ TEST(one_trigger_less_is_noticed)
         uint32_t join = find_join(&d);
         if (join != MACO_NONE) {
             d.events[join].needed--;
-            seen += noticed(&d); /* not where its parents happen to be done before */
+            seen += noticed(&d); /* not if its parents happen to be done earlier */
             tried++;
         }
         dag_fini(&d);
@@ -297,7 +297,7 @@ TEST(one_trigger_less_is_noticed)
     assert_true(2 * seen > tried);
 }
 
-/* The second parent's trigger goes to the end instead: the child waits for the others only. */
+/* The second parent's trigger goes to the end instead: the child waits only for the others. */
 TEST(a_second_parent_that_is_ignored_is_noticed)
 {
     uint64_t seed = 43;
@@ -369,7 +369,7 @@ TEST(idle_workers_wait_for_their_first_task)
     free_chain(&c);
 }
 
-/* ---- who runs what ---- */
+/* ---- which worker runs what ---- */
 
 struct who {
     pid_t tid;
@@ -426,7 +426,7 @@ struct running {
     hl_status status;
 };
 
-/* What launches one task alone is followed without its event. */
+/* A task that launches only one other is followed by it without an event. */
 TEST(a_chain_is_followed_by_links)
 {
     struct step s[3] = {{.what = PASS}, {.what = PASS}, {.what = PASS}};
@@ -455,7 +455,7 @@ static void *run_it(void *arg)
     return NULL;
 }
 
-/* All tasks stand in queues before one of them may end: how many in whose? */
+/* All tasks are in queues before one of them may end: how many are in each? */
 static void queue_all(int balance, uint32_t n, uint32_t first_cost, uint32_t workers,
                       uint64_t *queued)
 {
@@ -512,7 +512,7 @@ TEST(the_least_loaded_gets_the_next)
         least = queued[w] < least ? queued[w] : least;
         most = queued[w] > most ? queued[w] : most;
     }
-    assert_int_equal(least, 1); /* the one with the long task */
+    assert_int_equal(least, 1); /* the worker with the long task */
     assert_int_equal(most, 30);
 }
 

@@ -1,10 +1,10 @@
-/* The CPU runtime on a machine of late loads (support/weak_memory.h), of which it and this file are
- * built for: small graphs under each policy, so that threads sleep and are woken all the time.
+/* The CPU runtime on a machine of late loads (support/weak_memory.h); this file and the runtime are
+ * compiled for it. Runs small graphs under each policy, so that threads sleep and are woken all the
+ * time.
  *
- *     maco_weak_orders                     every order that the sources ask for
- *     maco_weak_orders '*'                 none is sequentially consistent: it must be found out
- *     maco_weak_orders hl_maco_enter 50    that function's are not: 50 times as many turns are
- * tried
+ *     maco_weak_orders                     every order as the sources ask for it
+ *     maco_weak_orders '*'                 none sequentially consistent: must be detected
+ *     maco_weak_orders hl_maco_enter 50    only that function's are not; 50 times as many turns
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 #include "support/maco_dag.h"
 
-#define ORDERS 300 /* of turns, for each policy and number of proxies */
+#define ORDERS 300 /* number of orders, for each policy and number of proxies */
 #define RUNS   6
 
 static const char *weaken;
@@ -44,7 +44,7 @@ static void *cancel(void *rt)
     return NULL;
 }
 
-/* Whatever it comes to, no task runs after the call has returned. */
+/* Whatever the result, no task runs after the call has returned. */
 static void run_cancelled(maco_runtime *rt, struct dag *d)
 {
     struct hl_maco_source source = dag_source(d);

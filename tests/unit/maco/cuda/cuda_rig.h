@@ -1,5 +1,5 @@
-/* What a program with a GPU has, for tests: the stand-ins for the driver and its kernels, a
- * context, memory, a stream; and graphs over that memory. */
+/* A program with a GPU, for tests: the stand-ins for the driver and its kernels, a context, memory,
+ * a stream; and graphs over that memory. */
 #ifndef HL_TESTS_MACO_CUDA_RIG_H
 #define HL_TESTS_MACO_CUDA_RIG_H
 
@@ -30,7 +30,7 @@ struct rig {
     struct CUctx_st *context;
     struct CUstream_st *stream;
     cu_ptr memory;
-    float *data; /* the same for the CPU */
+    float *data; /* the same address for the CPU */
     maco_graph *graph;
     maco_plan *plan;
     maco_cuda *cuda;
@@ -44,7 +44,7 @@ static inline void find_library(const char *name, char path[512])
     snprintf(path, 512, "%s/tests/lib%s.so", build != NULL ? build : "build", name);
 }
 
-/* 77, and the reason is said: there are no kernels to run. */
+/* Exits with 77 and the reason if there are no kernels to run. */
 static inline void find_stand_ins(void)
 {
     char kernels[512];
@@ -68,7 +68,7 @@ static inline void open_device(struct rig *r)
     r->data = (float *)(uintptr_t)r->memory;
 }
 
-/* The stub ends the process if something is left when its last context goes. */
+/* The stub aborts the process if anything is left when its last context goes. */
 static inline void close_device(struct rig *r)
 {
     struct CUctx_st *old;
@@ -89,7 +89,7 @@ static inline size_t free_memory(struct rig *r)
     return free;
 }
 
-/* What was left behind comes back. */
+/* Waits until what was left behind has been released. */
 static inline void await_memory(struct rig *r, size_t all)
 {
     for (int i = 0; i < 10000 && free_memory(r) < all; i++)
@@ -131,7 +131,7 @@ struct gate {
     const struct rig *rig;
 };
 
-/* Communication of the caller: waits until the gate is opened, or for a second after the kernel has
+/* Communication of the caller: waits until the gate is open, or for a second after the kernel has
  * ended the run, in which the run abandons its communication. */
 static inline int pass(void *arg, const maco_task *task)
 {

@@ -1,5 +1,5 @@
-/* Our own declarations of NCCL against nccl.h, where it is installed, by the compiler; and MACO's
- * numbers as NCCL's. */
+/* Helios' own declarations of NCCL, compared by the compiler with nccl.h where that is installed;
+ * and MACO's numbers with NCCL's. */
 #include "support/test.h"
 
 #include <string.h>

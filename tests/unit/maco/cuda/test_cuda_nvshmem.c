@@ -1,6 +1,6 @@
-/* Peers' memory by NVSHMEM: the plug-in's source, built against a stand-in for NVSHMEM that ends
- * who breaks its rules. Ranks are processes, for NVSHMEM has one of them in each. CUDA's IPC
- * handles, which would come first, are refused to them. */
+/* Peers' memory through NVSHMEM: the plug-in's source, built against a stand-in for NVSHMEM that
+ * aborts a process that breaks its rules. Ranks are processes, because NVSHMEM has one PE in each.
+ * CUDA's IPC handles, which would be preferred, are refused. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@
 
 static char driver[512], kernels[512], plugin[512];
 
-/* What the ranks found; shared with them. */
+/* Results of the ranks; shared with them. */
 struct trial {
     int status[TIMES][WORLD];
     char route[TIMES][WORLD][1024];
@@ -80,7 +80,7 @@ static void open_and_run(struct rank *r, hybridps_group *g, int time)
     const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT,     .driver = driver, .workers = 1,
                                  .groups = groups,           .n_comms = 1,     .peer_ctas = 2,
                                  .timeout_ns = t->timeout_ns};
-    /* the first call, which is CUDA IPC's own; another order counts anew */
+    /* the first call, which is CUDA IPC's own; a changed setting restarts the count */
     setenv("CUDA_STUB_FAIL", time == 0 ? "cuIpcGetMemHandle:1:801" : "cuIpcGetMemHandle:01:801", 1);
     int st = maco_cuda_open(0, &o, &c);
     snprintf(t->route[time][r->rank], sizeof(t->route[0][0]), "%s",
@@ -107,7 +107,7 @@ static void rank_main(struct trial *t, int rank, const char *name)
     for (int time = 0; time < t->times; time++)
         open_and_run(&r, g, time);
     hybridps_group_close(g);
-    /* the stub looks at what is left when the last context goes */
+    /* the stub checks what is left when the last context goes */
     if (r.cu.cuCtxPushCurrent_v2(r.context) != HL_CUDA_SUCCESS ||
         r.cu.cuStreamDestroy_v2(r.stream) != HL_CUDA_SUCCESS ||
         r.cu.cuMemFree_v2(r.memory) != HL_CUDA_SUCCESS ||
@@ -168,7 +168,7 @@ static void refused(struct trial *t, const char *why)
     }
 }
 
-/* A second runtime can't have it, and has nothing else here. */
+/* A second runtime can't use it, and has no other way here. */
 TEST_IN(new_trial, end_trial, it_serves_a_process_once)
 {
     struct trial *t = *state;
@@ -203,7 +203,7 @@ TEST_IN(new_trial, end_trial, a_heap_that_is_full)
     refused(*state, "; not over NVSHMEM: rank 0: NVSHMEM's symmetric heap has no ");
 }
 
-/* The others wait for it in NVSHMEM, which has no deadline; we have. */
+/* The others wait for it in NVSHMEM, which has no deadline; Helios has one. */
 TEST_IN(new_trial, end_trial, a_rank_that_never_begins)
 {
     struct trial *t = *state;

@@ -1,5 +1,5 @@
-/* The CUDA runtime against a driver for tests (support/cuda_stub.c) that runs the real kernels'
- * source on the CPU: loading, launching, deadlines, communication by streams, what is told. */
+/* The CUDA runtime with a driver for tests (support/cuda_stub.c) that runs the real kernels' source
+ * on the CPU: loading, launching, deadlines, communication in streams, reports. */
 #include "support/test.h"
 
 #include <dlfcn.h>
@@ -272,7 +272,7 @@ TEST_IN(open_rig, close_rig, a_task_of_a_missing_group_is_named)
     assert_non_null(strstr(hl_error_text(), "task sum is of group 3"));
 }
 
-/* ---- NCCL, by a stand-in that writes down its calls ---- */
+/* ---- NCCL: a stand-in that records its calls ---- */
 
 static void *in_nccl(const char *name)
 {
@@ -290,7 +290,7 @@ static char *nccl_log(void)
 
 static struct ncclComm comm_of_one_rank = {.ranks = 1}, comm_of_two_ranks = {.ranks = 2};
 
-/* A step, its sum, another step. The empty log. */
+/* A step, its sum, another step. Returns the empty log. */
 static char *open_sum(struct rig *r, void *comm, uint64_t timeout_ns)
 {
     char *log = nccl_log();
@@ -346,7 +346,7 @@ TEST_IN(open_rig, close_rig, an_error_of_nccl_names_the_task_and_ends_the_run)
     unsetenv("NCCL_STUB_FAIL");
 }
 
-/* The stream waits for an event that never fires: its communicator is given up with the run. */
+/* The stream waits for an event that never fires: its communicator is abandoned with the run. */
 TEST_IN(open_rig, close_rig, a_communicator_that_waits_is_aborted_with_the_run)
 {
     struct rig *r = *state;
@@ -371,8 +371,9 @@ TEST_IN(open_rig, close_rig, a_communicator_that_waits_is_aborted_with_the_run)
 struct member {
     pthread_t thread;
     struct rig *rig;
-    struct CUstream_st *stream;  /* its own: a run in another one's stream would wait for it */
-    int rank, world, runs, late; /* late: of rank 1, its plan sums fewer */
+    struct CUstream_st
+        *stream; /* its own: a run in another rank's stream would wait for that one */
+    int rank, world, runs, late; /* late: rank 1's plan sums fewer */
     int status;
     char why[512];
 };
@@ -494,7 +495,7 @@ TEST_IN(open_rig, close_rig, what_the_kernel_has_not_is_refused_for_its_groups)
     assert_non_null(strstr(hl_error_text(), "task away: group 0 communicates inside the kernel"));
 }
 
-/* Groups inside the kernel that a failed run used are of no use; what does without them goes on. */
+/* A group inside the kernel that a failed run used cannot be used again; runs without it go on. */
 TEST_IN(open_rig, close_rig, a_group_whose_run_failed_is_not_used_again)
 {
     struct rig *r = *state;
@@ -549,10 +550,10 @@ TEST_IN(open_rig, close_rig, plans_are_compared_over_nccl_where_there_is_no_grou
     for (int run = 0; run < 2; run++)
         assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
     assert_string_equal(log, "ncclAllGather(8, 1, 0) ncclAllReduce(64, 7, 0) "
-                             "ncclAllReduce(64, 7, 0) "); /* once for a plan */
+                             "ncclAllReduce(64, 7, 0) "); /* once per plan */
 }
 
-/* To the comparison; the next run finds no communicator. */
+/* No other rank comes to the comparison; the next run finds no communicator. */
 static void nobody_comes(struct rig *r)
 {
     setenv("NCCL_STUB_ALONE", "1", 1);
@@ -571,7 +572,7 @@ TEST_IN(open_rig, close_rig, a_rank_that_does_not_come_to_the_comparison_costs_t
     assert_string_equal(log, "ncclAllGather(8, 1, 0) ncclCommAbort(0, 0, 2) ");
 }
 
-/* Nobody waits for it then, and what NCCL may still write to is its own until it comes back. */
+/* Then it is not waited for, and what NCCL may still write to stays NCCL's until it returns. */
 TEST_IN(open_rig, close_rig, an_abort_that_does_not_come_back_is_left_alone)
 {
     struct rig *r = *state;
@@ -585,11 +586,11 @@ TEST_IN(open_rig, close_rig, an_abort_that_does_not_come_back_is_left_alone)
     await_memory(r, before);
 }
 
-/* They are given up together. */
+/* They are abandoned together. */
 TEST_IN(open_rig, close_rig, several_aborts_that_do_not_come_back_have_one_deadline)
 {
     struct rig *r = *state;
-    static struct ncclComm each[GROUPS]; /* who aborts one may still be on the way back */
+    static struct ncclComm each[GROUPS]; /* a thread that aborts one may still be returning */
     void *comms[GROUPS];
     int *holds = in_nccl("nccl_stub_holds_aborts");
     struct gate g = {0};
@@ -613,7 +614,7 @@ TEST_IN(open_rig, close_rig, several_aborts_that_do_not_come_back_have_one_deadl
     assert_in_range(took, 5 * HL_NS_PER_S, 10 * HL_NS_PER_S);
 }
 
-/* Whatever call of the driver fails: an error with its name, and nothing stays behind. */
+/* Whichever call of the driver fails: an error with its name, and nothing is left behind. */
 TEST_IN(open_rig, close_rig, each_call_may_fail)
 {
     static const char *const calls[] = {

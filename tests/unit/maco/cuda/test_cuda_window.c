@@ -1,7 +1,7 @@
-/* Where ranks get memory for collectives inside the kernel: NCCL's windows, CUDA IPC, else streams;
- * all of them the same, whatever fails on one. Ranks are threads with a runtime each, against the
- * stand-ins for the driver and for NCCL, which end the process where something is left behind or
- * given back too early. */
+/* Where ranks get memory for collectives inside the kernel: NCCL's windows, CUDA IPC, otherwise
+ * streams. All ranks choose the same, whatever fails on one. Ranks are threads with a runtime each,
+ * with the stand-ins for the driver and for NCCL, which abort the process if something is left
+ * behind or released too early. */
 #include "support/test.h"
 
 #include <dlfcn.h>
@@ -20,11 +20,11 @@ static char nccl[3][512]; /* 2.18, 2.28.9, 2.29.2 */
 
 enum { OLD, KERNEL, LIBRARY };
 
-/* What is asked of the ranks, and what they found. */
+/* Input of the ranks, and their results. */
 struct trial {
     int world;
     int version[MANY], alone[MANY]; /* alone: it has no communicator */
-    int reversed;                   /* NCCL counts the ranks the other way round */
+    int reversed;                   /* NCCL numbers the ranks in reverse order */
     uint64_t timeout_ns;
     struct nccl_stub_team team;
     struct ncclComm comms[MANY];
@@ -56,7 +56,7 @@ static maco_plan *plan_of(struct member *m)
     return p;
 }
 
-/* Inside the kernel the sum is over ranks; the stand-in's streams only copy. */
+/* Inside the kernel the sum is over all ranks; the stand-in's streams only copy. */
 static int run(struct member *m, maco_cuda *c)
 {
     float *x = m->rig.data;
@@ -205,7 +205,7 @@ TEST_IN(clean, clean, registration_is_refused_on_one_rank)
     all_go(&t, IPC "rank 1: ncclCommWindowRegister: internal error of the stub (3)");
 }
 
-/* The others wait for it in NCCL, which has no deadline; we have. */
+/* The others wait for it in NCCL, which has no deadline; Helios has one. */
 TEST_IN(clean, clean, a_rank_that_never_registers)
 {
     struct trial t = TRIAL(KERNEL);
@@ -217,7 +217,7 @@ TEST_IN(clean, clean, a_rank_that_never_registers)
         assert_non_null(strstr(t.route[k], IPC "rank 0: ncclCommWindowRegister: "));
         late += strstr(t.route[k], "not back after 2000 ms, its communicator was aborted") != NULL;
     }
-    /* rank 0 or rank 2 was the first to give up, which ended the other one's call */
+    /* rank 0 or rank 2 gave up first, which ended the other one's call */
     assert_true(late == WORLD || late == 0);
     assert_true(late > 0 ? t.comms[0].aborted : t.comms[2].aborted);
     assert_false(t.comms[1].aborted);
@@ -263,7 +263,7 @@ TEST_IN(clean, clean, an_address_that_leads_elsewhere)
     }
 }
 
-/* Where there is no memory at all, those that can go by streams. */
+/* Without any such memory, those that can use streams do. */
 TEST_IN(clean, clean, neither_goes_by_streams_if_all_have_a_communicator)
 {
     struct trial t = TRIAL(OLD), u = TRIAL(OLD);
@@ -287,7 +287,7 @@ TEST_IN(clean, clean, more_ranks_than_the_kernel_knows_go_by_streams)
 {
     struct trial t = TRIAL(OLD);
     t.world = MANY;
-    setenv("CUDA_STUB_MEMORY", "536870912", 1); /* for as many */
+    setenv("CUDA_STUB_MEMORY", "536870912", 1); /* enough for all of them */
     all_go(&t, "by streams" TOO_MANY);
 }
 
@@ -315,7 +315,7 @@ TEST_IN(clean, clean, different_ctas_are_told)
     }
 }
 
-/* Whatever the driver refuses on the way: another source, or an error; nothing stays behind. */
+/* Whichever call the driver refuses: another source, or an error; nothing is left behind. */
 TEST_IN(clean, clean, each_call_of_the_driver_may_fail)
 {
     static const char *const calls[] = {"cuMemAlloc:5", "cuLaunchCooperativeKernel:2",
@@ -332,7 +332,7 @@ TEST_IN(clean, clean, each_call_of_the_driver_may_fail)
     }
 }
 
-/* ---- closing waits a while, and then no longer ---- */
+/* ---- closing waits for a while, and then no longer ---- */
 
 static int *switch_of(const char *library, const char *name)
 {
@@ -358,7 +358,7 @@ TEST_IN(clean, clean, a_window_that_does_not_come_back_is_left_alone)
     close_device(&r);
 }
 
-/* Its frees wait for what runs on the device; what is left is given back when they return. */
+/* Its frees wait for the device's work; what is left is released when they return. */
 TEST_IN(clean, clean, a_driver_that_frees_nothing_does_not_hold_up_closing)
 {
     const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT, .driver = driver, .workers = 1};

@@ -7,7 +7,7 @@
 
 static float x[4096], y[4096], w[4096], bias[64];
 
-/* ---- what is right ---- */
+/* ---- valid operations ---- */
 
 static maco_op good(int type)
 {
@@ -101,7 +101,7 @@ TEST(numbers_are_those_that_were_published)
     assert_int_equal(offsetof(maco_event, cursor), 32);
 }
 
-/* ---- what is wrong ---- */
+/* ---- invalid operations ---- */
 
 static void refuse(maco_op op, const char *words)
 {
@@ -130,7 +130,7 @@ TEST(unknown_types_and_terminate_are_refused)
         BAD(MACO_TASK_NOP, "no tasks of type", op.type = none[i]);
 }
 
-/* Of every type: any input or output that it must have, any that it can't have, any size. */
+/* For every type: each required input or output, each that it can't have, each size. */
 TEST(what_is_missing_or_too_much_is_named)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(all_types); i++) {

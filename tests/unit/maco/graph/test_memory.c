@@ -1,4 +1,4 @@
-/* Which bytes tasks use, held against sets of bytes. */
+/* Which bytes tasks use, compared with sets of bytes. */
 #include "support/test.h"
 
 #include "maco/graph/pieces.h"
@@ -170,7 +170,7 @@ static void add_use(maco_graph *g, uint32_t place, uint64_t *seed, uint64_t stri
                   .dims = {(int32_t)s.rows, (int32_t)s.row_bytes, 0, (int32_t)s.stride}};
     memset(u, 0, sizeof(*u));
     put_span(write ? u->writes : u->reads, &s);
-    if (!write) { /* into memory that is its alone */
+    if (!write) { /* into memory that only it uses */
         op.inputs[0] = op.outputs[0];
         op.outputs[0] = elsewhere + mine;
         op.dims[2] = op.dims[3];
@@ -213,7 +213,7 @@ TEST(order_of_slices_is_that_of_their_bytes)
     }
 }
 
-/* Several strides over each other: order may be too much, never too little. */
+/* Several strides over each other: there may be too much order, never too little. */
 TEST(several_strides_are_taken_as_bounds)
 {
     uint64_t seed = 11;
@@ -245,7 +245,7 @@ TEST(several_strides_are_taken_as_bounds)
     }
 }
 
-/* Four column slices of a product, reduced one by one; then all of it is read. */
+/* Four column slices of a product, reduced one by one; then the whole is read. */
 TEST(slices_of_columns_run_side_by_side)
 {
     static float c[8 * 16], x[8 * 4], w[4 * 16], out[8 * 16];

@@ -53,7 +53,7 @@ static float noise(uint32_t seed, size_t i)
 static struct array fresh(int dtype, size_t n)
 {
     size_t size = hl_maco_dtype_size(dtype);
-    struct array a = {malloc(n * size + 1), dtype, n}; /* one more: nothing is empty */
+    struct array a = {malloc(n * size + 1), dtype, n}; /* one byte more: nothing is empty */
     assert_non_null(a.data);
     memset(a.data, 0x3c, n * size + 1);
     return a;
@@ -78,7 +78,7 @@ static uint64_t address(const struct array *a, size_t at)
     return (uintptr_t)(a->data + at * hl_maco_dtype_size(a->dtype));
 }
 
-/* Rounding to the type, where half's least number is 2^-24. */
+/* Rounding unit of the type; half's least number is 2^-24. */
 static double unit(int dtype, double x)
 {
     return dtype == MACO_F32   ? fabs(x) * EPS
@@ -99,7 +99,7 @@ static void run(const maco_task *t)
         fail_msg("%s", hl_error_text());
 }
 
-/* What lies between the rows is nobody's. */
+/* The gaps between rows must stay untouched. */
 static void gaps_untouched(const struct array *a, size_t rows, size_t cols, size_t ld)
 {
     size_t size = hl_maco_dtype_size(a->dtype);

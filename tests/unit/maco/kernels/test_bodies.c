@@ -1,5 +1,5 @@
-/* Each body against the textbook in double precision, from the rounded inputs, within what its type
- * can hold; and chunks against the whole, to the bit. */
+/* Each body compared with the textbook in double precision, from the rounded inputs, within the
+ * type's accuracy; and chunks with the whole, bit for bit. */
 #include "support/test.h"
 
 #include <float.h>
@@ -180,7 +180,7 @@ static void check_row(const struct attention *s, const struct array *v, size_t h
     }
     for (size_t j = 0; j < sk; j++)
         sum += p[j] = most == -INFINITY ? 0 : exp(p[j] - most);
-    double allowed = (fabs(most) + d + 32) * EPS * 4; /* of an exponential of scores that large */
+    double allowed = (fabs(most) + d + 32) * EPS * 4; /* for an exponential of scores that large */
     if (most == -INFINITY)
         allowed = 0;
     for (size_t x = 0; x < d; x++) {
@@ -266,7 +266,8 @@ TEST(attention_is_that_of_double_precision)
                 check_attention(&shapes[k], dtype, by);
 }
 
-/* The last rows of a causal attention are one of fewer queries, the first ones of fewer keys. */
+/* The last rows of a causal attention equal one with fewer queries, the first ones one with fewer
+ * keys. */
 TEST(attention_has_the_bits_of_the_whole_in_chunks_of_queries)
 {
 
@@ -502,7 +503,7 @@ static double combined(int op, double a, double b)
     }
 }
 
-/* One rounding to float32 and one to the type: the bits are known. */
+/* One rounding to float32 and one to the type: the bits are determined. */
 TEST(elements_are_combined_with_one_rounding)
 {
 
@@ -524,7 +525,7 @@ TEST(elements_are_combined_with_one_rounding)
                 run(&t);
                 for (size_t i = 0; i < ROWS * COLS; i++) {
                     size_t r = i / COLS, c = i % COLS;
-                    /* of floats the double is exact, or rounds as one fma does but for ties */
+                    /* for floats the double is exact, or rounds as one fma does except for ties */
                     put(&v[3], 0,
                         (float)combined(op, get(&v[0], r * LDA + c),
                                         two ? get(&v[1], r * LDB + c) : 0));
@@ -544,7 +545,7 @@ TEST(copies_and_fills_take_rows)
         x[i] = (uint8_t)i;
     memset(y, 200, sizeof(y));
     maco_task t = {.type = MACO_TASK_MEMCPY,
-                   .flags = MACO_I64, /* bytes are of any type */
+                   .flags = MACO_I64, /* bytes can be of any type */
                    .inputs = {(uintptr_t)x},
                    .outputs = {(uintptr_t)y},
                    .dims = {7, 9, 11, 13}};

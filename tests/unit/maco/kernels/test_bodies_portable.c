@@ -1,5 +1,5 @@
-/* The tests of test_bodies.c over the code for CPUs whose vectors are not known. The linker takes
- * these functions, not the library's. */
+/* The tests of test_bodies.c on the code for CPUs with unknown vectors. The linker takes these
+ * functions instead of the library's. */
 #define HL_PORTABLE
 #include "maco/kernels/gemm_few.c"
 #include "maco/kernels/gemm_tile.c"

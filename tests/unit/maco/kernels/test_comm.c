@@ -23,7 +23,7 @@ static int run(const maco_task *t, hybridps_group *g)
     return hl_maco_comm(t, "the task", g);
 }
 
-/* Of rank r element i is r * 100000 + i. */
+/* Element i of rank r is r * 100000 + i. */
 static void fill(int64_t *x, int rank, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -36,7 +36,7 @@ static int reductions(hybridps_group *g, int rank, int world)
     fill(x, rank, N);
     maco_task t = task(MACO_TASK_ALLREDUCE, x, y, N, MACO_I64, MACO_MAX, 0);
     WANT(run(&t, g) == HL_OK && y[0] == last && y[N - 1] == last + N - 1);
-    WANT(x[3] == rank * 100000 + 3); /* as it was */
+    WANT(x[3] == rank * 100000 + 3); /* unchanged */
     t = task(MACO_TASK_ALLREDUCE, x, x, N, MACO_I64, MACO_SUM, 0);
     WANT(run(&t, g) == HL_OK && x[7] == last * world / 2 + 7 * world);
     fill(x, rank, N * (size_t)world);
@@ -69,7 +69,7 @@ static int copies(hybridps_group *g, int rank, int world)
     return 0;
 }
 
-/* Once around. */
+/* Once around the ring. */
 static int ring(hybridps_group *g, int rank, int world)
 {
     uint8_t x[N] = {0}, y[N];
@@ -113,14 +113,14 @@ static int mistaken(int rank, int world)
     t = task(MACO_TASK_BROADCAST, x, x, 4, MACO_F32, 0, world);
     WANT(run(&t, g) == HL_EINVAL);
     t = task(rank == 0 ? MACO_TASK_ALLREDUCE : MACO_TASK_ALLGATHER, x, x, 4, MACO_F32, 0, 0);
-    WANT(run(&t, g) == HL_ECONFLICT); /* on both, with both */
+    WANT(run(&t, g) == HL_ECONFLICT); /* on both ranks, with both names */
     WANT(strstr(hl_error_text(), "allreduce of \"the task\"") != NULL);
     WANT(strstr(hl_error_text(), "allgather of \"the task\"") != NULL);
     hybridps_group_close(g);
     return 0;
 }
 
-/* What a run says of a plan of one task, on a group of one rank. */
+/* Result of running a plan of one task on a group of one rank. */
 static int run_alone(hybridps_group *g, const maco_op *op)
 {
     const maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .workers = 1, .groups = &g,

@@ -1,4 +1,5 @@
-/* Large graphs: who looks at all pairs of tasks, or of readers, does not end in time. */
+/* Large graphs: an algorithm that looks at all pairs of tasks, or of readers, does not end in
+ * time. */
 #include "support/test.h"
 
 #include "unit/maco/maker.h"
@@ -63,7 +64,7 @@ TEST(slices_of_columns_and_their_reader_become_barriers)
     maco_plan_free(p);
 }
 
-/* All read the same memory, again and again, then one writes it. */
+/* All tasks read the same memory, again and again, then one writes it. */
 TEST(many_readers_and_a_writer)
 {
     maco_graph *g = empty();
@@ -83,7 +84,7 @@ TEST(many_readers_and_a_writer)
     maco_plan_free(p);
 }
 
-/* Without inference: memory of one task is used by the one two further on. */
+/* Without inference: a task's memory is used by the second task after it. */
 TEST(order_that_is_there_is_found)
 {
     maco_graph *g = empty();

@@ -22,7 +22,7 @@ static maco_range some_bytes(uint64_t *seed)
     return (maco_range){0x1000 + first, 1 + below(seed, (uint32_t)(BYTES - first))};
 }
 
-/* Edges go anywhere along a hidden order, so ids are no topological order. */
+/* Edges go anywhere along a hidden order, so ids are not a topological order. */
 static struct spec some_graph(uint64_t *seed, int memory)
 {
     struct spec s = {.n = 1 + below(seed, TASKS_MAX)};
@@ -91,7 +91,7 @@ static int conflict(const struct spec *s, uint32_t a, uint32_t b)
     return 0;
 }
 
-/* Explicit edges alone. */
+/* Only explicit edges. */
 static struct order explicit_order(const struct spec *s)
 {
     struct order o = {0};
@@ -101,7 +101,7 @@ static struct order explicit_order(const struct spec *s)
     return o;
 }
 
-/* Program order, as dependencies allow it: of those that may come, the least. */
+/* Program order as far as dependencies allow it: the lowest of those that can come. */
 static void program_order(const struct spec *s, const struct order *o, uint32_t *line)
 {
     int placed[TASKS_MAX] = {0};
@@ -118,7 +118,7 @@ static void program_order(const struct spec *s, const struct order *o, uint32_t 
         }
 }
 
-/* Does a task read bytes whose last writer, as tasks were added, comes only after it? */
+/* Whether a task reads bytes whose last writer, by the order of adding, comes only after it. */
 static int reads_too_early(const struct spec *s)
 {
     struct order o = explicit_order(s);
@@ -140,7 +140,7 @@ static int reads_too_early(const struct spec *s)
     return early;
 }
 
-/* Compiling it must fail if dependencies contradict what it reads. */
+/* Compiling must fail if dependencies contradict what the graph reads. */
 static int refused_as_too_early(const struct spec *s)
 {
     maco_plan *p = NULL;
@@ -166,11 +166,12 @@ static struct order full_order(const struct spec *s)
     return o;
 }
 
-/* What the events of a plan say, by ids. */
+/* The order that a plan's events define, by ids. */
 static struct order order_of(const maco_plan_view *v, uint32_t n)
 {
     struct order o = {0};
-    uint64_t(*before)[2] = calloc(v->n_events, sizeof(*before)); /* by event: who triggered it */
+    uint64_t(*before)[2] =
+        calloc(v->n_events, sizeof(*before)); /* by event: the tasks that triggered it */
     for (uint32_t i = 0; i < v->n_tasks; i++) {
         const maco_task *t = &v->tasks[i];
         uint64_t mine[2] = {0, 0};
@@ -188,7 +189,7 @@ static struct order order_of(const maco_plan_view *v, uint32_t n)
     return o;
 }
 
-/* All that maco_plan_view promises. */
+/* Everything that maco_plan_view promises. */
 static void check_shape(const maco_plan_view *v, uint32_t n)
 {
     uint32_t *triggers = calloc(v->n_events, sizeof(*triggers)), real = 0, launched = v->n_roots;
@@ -230,7 +231,7 @@ static maco_plan *compiled(const maco_graph *g, maco_compile_options o, maco_pla
     return p;
 }
 
-/* A barrier is an event that everything numbered before it leads to. */
+/* A barrier is an event to which everything numbered before it leads. */
 static void check_barriers(const maco_plan_view *v, const struct order *o)
 {
     for (uint32_t e = 0; e < v->n_events; e++) {
@@ -259,7 +260,7 @@ TEST(random_graphs_mean_what_was_said)
         maco_plan_view v;
         maco_plan *p =
             compiled(g, (maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 1}, &v);
-        maco_graph_free(g); /* a plan has copies */
+        maco_graph_free(g); /* a plan has copies of its own */
         check_shape(&v, s.n);
         struct order got = order_of(&v, s.n);
         if (memcmp(&got, &want, sizeof(got)) != 0)
@@ -289,8 +290,7 @@ TEST(a_dependency_that_puts_a_reader_before_its_writer_is_refused)
     REFUSED(maco_compile(g, &infer, &p), HL_ECONFLICT,
             "task \"use\" reads what task \"make\" writes, but dependencies put \"use\" first");
     maco_graph_free(g);
-    OK(maco_graph_new(
-        &g)); /* "clear" before "make", whose result nobody reads between them: fine */
+    OK(maco_graph_new(&g)); /* "clear" before "make", whose result is not read in between: fine */
     op = (maco_op){MACO_OP_INIT,  .type = MACO_TASK_GELU, .name = "make",
                    .inputs = {a}, .outputs = {b},         .dims = {4, 4, 4, 4}};
     add_op(g, op);
@@ -302,9 +302,9 @@ TEST(a_dependency_that_puts_a_reader_before_its_writer_is_refused)
     maco_graph_free(g);
 }
 
-/* ---- the checker checks ---- */
+/* ---- the check of the checker ---- */
 
-/* The parent of event e that is numbered last, so that no other waits for it. */
+/* The parent of event e with the highest number, so that no other one waits for it. */
 static uint32_t last_parent(const maco_plan_view *v, uint32_t e)
 {
     uint32_t last = 0;
@@ -343,7 +343,7 @@ TEST(one_trigger_less_is_noticed)
             events[e].needed--;
             assert_false(walk_plan(&v, s.n, &want, &seed, last_parent(&v, e)));
             events[e].needed += 2;
-            assert_false(walk_plan(&v, s.n, &want, &seed, MACO_NONE)); /* stands still */
+            assert_false(walk_plan(&v, s.n, &want, &seed, MACO_NONE)); /* no progress */
             events[e].needed--;
             tried++;
         }
@@ -369,7 +369,7 @@ TEST(a_forgotten_parent_is_noticed)
                 put_before(&less, s.edge[i][1], s.edge[i][0]);
         close_order(&less, s.n);
         if (memcmp(&less, &want, sizeof(less)) == 0)
-            continue; /* others say the same */
+            continue; /* others imply the same */
         maco_graph *g = graph_of(&s, gone);
         maco_plan_view v;
         maco_plan *p =

@@ -93,7 +93,7 @@ TEST(a_callers_lists_are_taken_or_their_deadlock_is_named)
     maco_graph_free(g);
 }
 
-/* x waits for the second transfer, the first transfer waits for y, and y stands behind x. */
+/* x waits for the second transfer, the first transfer waits for y, and y is queued behind x. */
 TEST(the_order_of_communication_counts_as_a_queue)
 {
     maco_graph *g = NULL;
@@ -142,8 +142,8 @@ TEST(lists_that_are_wrong_are_refused)
 
 /* ---- the order of communication ---- */
 
-/* A program of one rank: `swap` exchanges two collectives, `slow` changes costs and whom it sends
- * to. */
+/* One rank's program: `swap` exchanges two collectives, `slow` changes costs and the target of its
+ * sends. */
 static maco_plan *rank_of(int swap, int slow, int32_t count, maco_plan_view *v)
 {
     static float x[64];
@@ -177,7 +177,7 @@ TEST(ranks_with_one_program_agree_and_others_do_not)
     assert_true(a.comm_hash != c.comm_hash && a.comm_hash != d.comm_hash);
     for (uint32_t i = 1; i < 8; i++) /* the order of adding */
         assert_true(a.id[a.comm[i]] > a.id[a.comm[i - 1]]);
-    /* The least n where hashes differ finds the collective. */
+    /* The lowest n at which hashes differ finds the collective. */
     for (uint32_t g = 0; g < 2; g++)
         for (uint32_t n = 0; n <= 4; n++)
             assert_int_equal(hl_maco_plan_order_hash(pa, g, n) == hl_maco_plan_order_hash(pc, g, n),
@@ -195,7 +195,7 @@ TEST(ranks_with_one_program_agree_and_others_do_not)
     maco_plan_free(pd);
 }
 
-/* Two sums of one size and one of another; `swapped` is added the other way round. */
+/* Two sums of one size and one of another; `swapped` reverses the order of adding. */
 static maco_plan *alike(const char *a, const char *b, int local, int swapped, int first)
 {
     static float x[3][4];
@@ -217,7 +217,7 @@ static maco_plan *alike(const char *a, const char *b, int local, int swapped, in
     return p;
 }
 
-/* Both hashes say the same of both. */
+/* Whether both hashes agree for both plans. */
 static int agree(maco_plan *a, maco_plan *b)
 {
     maco_plan_view va, vb;
@@ -234,19 +234,19 @@ static int agree(maco_plan *a, maco_plan *b)
 
 TEST(collectives_that_are_alike_are_told_apart)
 {
-    /* By their names, whatever the order of adding. */
+    /* Matched by name, whatever the order of adding. */
     assert_true(agree(alike("a", "b", 0, 0, 9), alike("a", "b", 0, 0, 9)));
     assert_false(agree(alike("a", "b", 0, 0, 9), alike("a", "b", 0, 1, 9)));
     assert_false(agree(alike("a", "b", 0, 0, 9), alike("a", "b", 0, 0, 1)));
     assert_true(agree(alike("a", "b", 0, 0, 9), alike("a", "b", 0, 1, 0)));
     assert_false(agree(alike("a", "b", 0, 0, 9), alike("a", "c", 0, 0, 9)));
     assert_false(agree(alike("a", "b", 0, 0, 9), alike("a", NULL, 0, 0, 9)));
-    /* Without, or with names of a rank's own, by the order of adding. */
+    /* Without names, or with a rank's own names, by the order of adding. */
     assert_false(agree(alike(NULL, NULL, 0, 0, 9), alike(NULL, NULL, 0, 0, 1)));
     assert_false(agree(alike("same", "same", 0, 0, 9), alike("same", "same", 0, 0, 1)));
     assert_true(agree(alike("a", "b", 1, 0, 9), alike("b", "c", 1, 0, 9)));
     assert_true(agree(alike("a", "b", 1, 0, 9), alike(NULL, NULL, 0, 0, 9)));
-    /* Where that is what differs, nothing is left to tell by. */
+    /* If only the order differs, there is nothing to tell them apart by. */
     assert_true(agree(alike(NULL, NULL, 0, 0, 9), alike(NULL, NULL, 0, 1, 9)));
     maco_plan *p = alike(NULL, NULL, 0, 0, 1);
     assert_int_equal(hl_maco_plan_alike(p, hl_maco_plan_collective(p, 0, 0)), 1);

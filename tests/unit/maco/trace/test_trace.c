@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <unistd.h>
 
-/* A plan of `n` tasks, the odd ones communication that waits for the task before. */
+/* A plan of `n` tasks; the odd ones are communication and wait for the previous task. */
 static maco_plan *pairs(uint32_t n, maco_plan_view *v)
 {
     maco_graph *g = NULL;
@@ -27,7 +27,7 @@ static maco_plan *pairs(uint32_t n, maco_plan_view *v)
 #define TASKS 16
 #define LAST  200
 
-/* One record of each task, anywhere. */
+/* One record for each task, at random times. */
 static void some_records(uint64_t *seed, const maco_plan_view *v, struct hl_maco_record *r)
 {
     for (uint32_t i = 0; i < TASKS; i++) {
@@ -42,7 +42,7 @@ static void some_records(uint64_t *seed, const maco_plan_view *v, struct hl_maco
     }
 }
 
-/* Nanosecond by nanosecond. */
+/* Counts nanosecond by nanosecond. */
 static maco_overlap count(const maco_plan *p, const struct hl_maco_record *r)
 {
     maco_overlap o = {MACO_OVERLAP_INIT, .tasks = TASKS};
@@ -68,7 +68,7 @@ static maco_overlap count(const maco_plan *p, const struct hl_maco_record *r)
     return o;
 }
 
-/* How long after its producer, with nothing else on the link in between, did each one start? */
+/* The longest time from a producer's end to the start, with nothing else on the link in between. */
 static uint64_t slowest_launch(const maco_plan *p, const struct hl_maco_record *r)
 {
     uint64_t most = 0;
@@ -163,7 +163,7 @@ static int64_t ns(const json_t *e, const char *key)
     return (int64_t)(json_number_value(json_object_get(e, key)) * 1000 + 0.5);
 }
 
-/* The slice that a flow event binds to: the one on its line around its time. */
+/* The slice that a flow event binds to: the one on its line at its time. */
 static const json_t *slice_at(const json_t *events, const json_t *flow)
 {
     const json_t *e;
@@ -190,7 +190,7 @@ TEST(the_file_has_slices_lines_and_arrows)
     maco_trace *t = NULL;
     struct hl_maco_record r[6];
     int slices = 0, arrows = 0, lines = 0;
-    for (uint32_t i = 0; i < 4; i++) { /* 0, 1: compute; 2, 3: the transfers behind them */
+    for (uint32_t i = 0; i < 4; i++) { /* 0, 1: compute; 2, 3: the transfers after them */
         int comm = hl_maco_is_comm(v.tasks[i].type);
         r[i] = (struct hl_maco_record){.start_ns = 1000001 + i * 1000,
                                        .end_ns = 1000002 + i * 1000 + 999 * (i % 2),
@@ -235,7 +235,7 @@ TEST(the_file_has_slices_lines_and_arrows)
     maco_plan_free(p);
 }
 
-/* Who reads the file gets the library's numbers. */
+/* A reader of the file gets the library's numbers. */
 TEST(overlap_can_be_computed_from_the_file)
 {
     maco_plan_view v;

@@ -12,7 +12,7 @@ static maco_overlap ran(const maco_graph *g, maco_compile_options o, maco_virtua
     maco_overlap out = {MACO_OVERLAP_INIT};
     OK(maco_compile(g, &o, &p));
     OK(maco_run_virtual(p, &model, &t));
-    maco_plan_free(p); /* a trace has copies */
+    maco_plan_free(p); /* a trace has copies of its own */
     OK(maco_trace_overlap(t, &out));
     if (trace != NULL)
         *trace = t;
@@ -62,7 +62,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* E = (C + X - O) / min(C, X) against the bound of n dependent chunks, in whole numbers. */
+/* E = (C + X - O) / min(C, X) compared with the bound of n dependent chunks, in whole numbers. */
 static void check_pipeline(struct pipeline k)
 {
     struct pipeline alone = k;
@@ -105,8 +105,8 @@ TEST(overlap_of_dependent_chunks_is_the_closed_form)
                                                  .bytes_per_s = 10000000});
 }
 
-/* Unequal chunks: compute one after the other, then the link, which sends one at a time but does
- * not wait for the far end. */
+/* Unequal chunks: compute one after the other, then the link, which sends one at a time without
+ * waiting for the far end. */
 TEST(unequal_chunks_follow_the_recurrence)
 {
     uint64_t seed = 5;
@@ -333,8 +333,9 @@ static const char *started(const maco_trace *t, uint16_t worker, uint64_t ns)
     return "nothing";
 }
 
-/* A task that wants this worker goes before one that any may run only by its priority; and what
- * ends at one time has all ended before anything starts: `a`, then the transfer behind `b`. */
+/* A task with an affinity for this worker goes before one for any worker only by its priority; and
+ * everything that ends at one time has ended before anything starts: `a`, then the transfer after
+ * `b`. */
 TEST(priority_decides_among_all_that_is_ready_at_one_time)
 {
     maco_graph *g = NULL;
@@ -391,7 +392,7 @@ TEST(structs_are_as_long_as_their_caller_says)
     maco_plan *p = NULL;
     maco_trace *t = NULL;
     maco_runtime *rt = NULL;
-    maco_op op = {.type = MACO_TASK_NOP, .n_writes = 7}; /* that no NOP has */
+    maco_op op = {.type = MACO_TASK_NOP, .n_writes = 7}; /* which a NOP cannot have */
     maco_compile_options o = {.infer = 1};
     maco_virtual model = {.workers = 1, .link_latency_ns = 7};
     maco_runtime_options r = {.workers = 1};

@@ -172,7 +172,7 @@ static void the_quota_holds_to_the_byte(void **state)
     rig_reopen(r, s.size + t.size);
     assert_int_equal(put(r, &t), HL_OK);
     assert_int_equal(info(r).used_bytes, r->quota);
-    rig_reopen(r, 10); /* a quota below the use: nothing is lost, nothing more is taken */
+    rig_reopen(r, 10); /* a quota below the use: nothing is lost, and nothing is accepted */
     assert_readable(r, &s);
     assert_readable(r, &t);
     struct shard u = shard_make(id_of(3), 0, 3, 1);
@@ -227,7 +227,7 @@ static void the_list_has_every_shard_once_and_may_be_left(void **state)
     assert_int_equal(info(r).used_bytes, 0);
 }
 
-/* Readers, writers of their own shards, and everybody at one shard at the same time. */
+/* Readers, writers of their own shards, and all threads on one shard at the same time. */
 #define THREADS 4
 
 struct worker {
@@ -316,7 +316,7 @@ static unsigned trash_list(struct rig *r, struct hl_archive_trashed *out, unsign
 {
     uint64_t cursor = 0;
     unsigned n = 0;
-    do /* one at a time: pages go on where they ended */
+    do /* one at a time: the next page continues where the last one ended */
         n += (unsigned)hl_archive_trash_page(r->archive, &cursor, out + n, 1);
     while (cursor != 0 && n < max);
     return n;

@@ -34,7 +34,7 @@ struct rig {
     uint64_t part;
     unsigned timeout_ms;
     unsigned rounds; /* of the test with threads */
-    bool keeps_crc;  /* the medium keeps checksums beside the bytes */
+    bool keeps_crc;  /* the medium stores checksums beside the bytes */
 };
 
 struct shard {
@@ -98,7 +98,7 @@ static inline int rig_teardown(void **state)
     return st;
 }
 
-/* A shard of two tensors of bytes, `data` bytes together; with_crc: their checksums are in it. */
+/* A shard of two tensors with `data` bytes together; with_crc: it contains their checksums. */
 static inline struct shard shard_make(struct hl_id id, uint64_t data, unsigned seed, int with_crc)
 {
     struct hl_tensor t[2] = {{.name = "a", .dtype = HL_DTYPE_U8, .rank = 1, .shape = {data / 3}},

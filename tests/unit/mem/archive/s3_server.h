@@ -1,4 +1,4 @@
-/* A server that answers what the test has written down, one answer to a request. */
+/* A server that sends the answers that the test has prepared, one per request. */
 #ifndef TESTS_UNIT_MEM_S3_SERVER_H
 #define TESTS_UNIT_MEM_S3_SERVER_H
 
@@ -16,12 +16,12 @@
 #define REQUEST_MAX 65536
 
 struct answer {
-    const char *head;  /* "200 OK"; NULL = hang up without a word */
+    const char *head;  /* "200 OK"; NULL = close without an answer */
     const char *extra; /* further headers */
     const char *body;
     size_t body_len;
-    size_t cut; /* send so many bytes of the body, then hang up; 0 = all */
-    bool mute;  /* say nothing and keep the line open */
+    size_t cut; /* send so many bytes of the body, then close; 0 = all */
+    bool mute;  /* send nothing and keep the connection open */
 };
 
 struct server {
@@ -30,7 +30,7 @@ struct server {
     struct answer answers[ANSWERS_MAX];
     unsigned count;
     atomic_uint served;
-    char requests[ANSWERS_MAX][2048]; /* first bytes of each */
+    char requests[ANSWERS_MAX][2048]; /* the first bytes of each */
     pthread_t thread;
     int held[ANSWERS_MAX];
     unsigned held_count;
@@ -42,7 +42,7 @@ static inline size_t content_length(const char *head)
     return at != NULL ? strtoul(at + 17, NULL, 10) : 0;
 }
 
-/* Head and body of one request, off the wire. False: the client has gone. */
+/* Reads head and body of one request. False: the client has gone. */
 static inline bool read_request(int fd, char *buf)
 {
     size_t len = 0, body = 0;
@@ -81,7 +81,7 @@ static inline void *server_main(void *arg)
     while ((fd = accept(s->fd, NULL, NULL)) >= 0) {
         while (read_request(fd, buf)) {
             unsigned i = atomic_load(&s->served);
-            if (i >= s->count) { /* the test has not thought of this one */
+            if (i >= s->count) { /* the test has prepared no answer for this one */
                 send_answer(fd,
                             &(struct answer){.head = "400 Bad", .body = "<Code>Unplanned</Code>"},
                             false);
@@ -131,7 +131,7 @@ static inline void server_run(struct server *s)
     assert_int_equal(pthread_create(&s->thread, NULL, server_main, s), 0);
 }
 
-/* Everything that was written down has been asked for. */
+/* Checks that every prepared answer was requested. */
 static inline void server_stop(struct server *s)
 {
     shutdown(s->fd, SHUT_RDWR);

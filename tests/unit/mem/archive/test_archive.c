@@ -1,4 +1,5 @@
-/* The archive in a directory does what every archive must; what is its own is in test_archive_dir.
+/* The archive in a directory does what every archive must do; its own properties are in
+ * test_archive_dir.
  */
 #include "unit/mem/archive/archive_conformance.h"
 

@@ -1,5 +1,5 @@
 /* The archive in a directory: what is on the disk, what does not belong there, a full disk, and the
- * death of the writer at every piece of a put and at moments of the kernel's choice. */
+ * death of the writer at every piece of a put and at random moments. */
 #include "support/test.h"
 
 #include <fcntl.h>
@@ -139,7 +139,7 @@ TEST_IN(rig_setup, rig_teardown, foreign_things_are_counted_and_left_alone)
     };
     for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
         write_file(names[i], "x");
-    /* A true name in a wrong directory, one in capitals, a link, a directory, a FIFO. */
+    /* A valid name in a wrong directory, one in capitals, a link, a directory, a FIFO. */
     upper = path_of(r, s.id, ".safetensors");
     char *last = strrchr(upper.s, '/') + 3;
     memcpy(last, "ABCDEF", strlen("ABCDEF"));
@@ -167,7 +167,8 @@ TEST_IN(rig_setup, rig_teardown, foreign_things_are_counted_and_left_alone)
     fault_shown("archive-dir", "foreign", "counted-left-alone");
 }
 
-/* Puts whose name is taken by something foreign fail with words and leave it as it is. */
+/* A put whose name is taken by a foreign file fails with an error and leaves that file
+ * unchanged. */
 TEST_IN(rig_setup, rig_teardown, a_put_does_not_replace_what_is_not_its_own)
 {
     struct rig *r = *state;
@@ -212,7 +213,7 @@ TEST_IN(rig_setup, rig_teardown, damage_on_the_disk_is_noticed)
     assert_error_has(path.s);
     assert_int_equal(hl_archive_crc(r->archive, s.id, &crc), HL_OK); /* as it was put */
     assert_int_equal(crc, s.crc);
-    for (off_t len = 0; len < 20; len += 4) { /* short from the start */
+    for (off_t len = 0; len < 20; len += 4) { /* short from the beginning */
         assert_int_equal(ftruncate(fd, len), 0);
         rig_reopen(r, 0);
         assert_int_equal(info(r).used_bytes, len);
@@ -221,7 +222,7 @@ TEST_IN(rig_setup, rig_teardown, damage_on_the_disk_is_noticed)
     }
     close(fd);
     assert_int_equal(unlink(path.s), 0);
-    assert_int_equal(get_status(r, &s), HL_ECORRUPT); /* the size is another already */
+    assert_int_equal(get_status(r, &s), HL_ECORRUPT); /* the size is already different */
     assert_int_equal(mkfifo(path.s, 0644), 0);
     assert_int_equal(hl_archive_crc(r->archive, s.id, &crc), HL_ECORRUPT);
     assert_int_equal(hl_archive_remove(r->archive, s.id), HL_OK);
@@ -326,7 +327,8 @@ static pid_t put_until(struct rig *r, const struct shard *s, char *copy, uint64_
 TEST_IN(rig_setup, rig_teardown, a_killed_put_leaves_no_readable_half)
 {
     struct rig *r = *state;
-    /* Without checksums in the header, whose check would read all before the first write. */
+    /* Without checksums in the header: checking them would read everything before the first
+     * write. */
     struct shard s = shard_make(id_of(1), 5 << 20, 1, 0), kept = shard_make(id_of(2), 9999, 2, 1);
     char *copy = mmap(NULL, s.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(copy != MAP_FAILED);
@@ -369,7 +371,7 @@ static hl_status check_one(void *arg, struct hl_id id, uint64_t size)
     return HL_OK;
 }
 
-/* Puts one shard after the other and says which are done. */
+/* Puts one shard after the other and reports which are done. */
 static void put_on(struct rig *r, uint64_t from, int tell)
 {
     rig_open(r);
@@ -398,7 +400,7 @@ TEST_IN(rig_setup, rig_teardown, all_that_was_acknowledged_is_there_after_a_kill
             assert_int_equal(read(pipe_fd[0], &n, sizeof(n)), sizeof(n));
             done = n;
         }
-        /* In the midst of the next put: its half, or already its whole, is there. */
+        /* In the middle of the next put: half of it, or already all of it, is there. */
         uint64_t end = hl_now_ns() + TEST_PATIENCE_NS;
         while (round % 2 == 1 && !is_there(path_of(r, id_of(done + 1), ".tmp")) &&
                !is_there(path_of(r, id_of(done + 1), ".safetensors")))
@@ -409,7 +411,7 @@ TEST_IN(rig_setup, rig_teardown, all_that_was_acknowledged_is_there_after_a_kill
             done = n;
         close(pipe_fd[0]);
         rig_open(r);
-        /* One more may be whole without having been acknowledged. */
+        /* One more can be whole without an acknowledgement. */
         assert_in_range(info(r).count, done, done + 1);
         assert_int_equal(hl_archive_list(r->archive, check_one, r), HL_OK);
         next = done = info(r).count;
@@ -420,8 +422,8 @@ TEST_IN(rig_setup, rig_teardown, all_that_was_acknowledged_is_there_after_a_kill
     fault_shown("archive-dir", "kill", "no-half-exact");
 }
 
-/* ---- whose it is, and the trash ---------------------------------------------------------------
- */
+/* ---- its owner, and the trash
+ * ----------------------------------------------------------------- */
 
 static struct hl_archive_claim claim_of(struct rig *r)
 {
@@ -492,7 +494,7 @@ TEST(why_an_owner_cannot_be_read_names_the_field)
     }
 }
 
-/* As a writer leaves it that died before its rename. */
+/* As left by a writer that died before its rename. */
 TEST_IN(rig_setup, rig_teardown, half_an_owner_does_not_count)
 {
     struct rig *r = *state;

@@ -1,5 +1,5 @@
-/* The S3 back end against a server that says what the test has written down, answer by answer: the
- * failures that a healthy store does not show. */
+/* The S3 back end with a server that sends prepared answers: failures that a healthy store does not
+ * show. */
 #include "support/test.h"
 
 #include "mem/archive/s3.h"
@@ -68,7 +68,7 @@ TEST(a_list_of_many_pages_is_read_to_its_end)
     server_stop(&s);
 }
 
-/* The store that hands out its tokens in a circle of `length`, one page each. */
+/* A store that returns its tokens in a circle of `length`, one page each. */
 static void list_in_a_circle(unsigned length, unsigned pages)
 {
     struct server s;
@@ -88,7 +88,7 @@ static void list_in_a_circle(unsigned length, unsigned pages)
     assert_int_equal(try_open(&s, &r, 1000, 0), HL_EPROTO);
     assert_non_null(strstr(hl_error_text(), "the list of objects does not end"));
     assert_null(r.archive);
-    server_stop(&s); /* was asked for these pages and no more */
+    server_stop(&s); /* these pages and no others were requested */
 }
 
 TEST(a_list_that_goes_round_in_a_circle_is_refused)
@@ -122,7 +122,8 @@ TEST(what_is_no_list_is_refused)
     }
 }
 
-/* ---- trouble that passes, and trouble that stays ------------------------------------------------
+/* ---- temporary and permanent faults
+ * --------------------------------------------------------------
  */
 
 TEST(a_store_that_is_busy_is_asked_again)
@@ -167,7 +168,7 @@ TEST(a_store_that_stays_busy_is_given_up)
     assert_error_has(hl_id_format(sh.id).s);
     assert_int_equal(info(&r).used_bytes, 0);
     rig_close(&r);
-    s.count = atomic_load(&s.served); /* how often is its own business */
+    s.count = atomic_load(&s.served); /* how often is left to the client */
     assert_true(s.count >= 4);
     server_stop(&s);
     free(sh.bytes);
@@ -234,7 +235,7 @@ TEST(a_cancelled_transfer_ends_at_once)
                                      &r.archive),
                      HL_OK);
     atomic_bool stop = true;
-    hl_archive_stop_with(&stop); /* this thread's */
+    hl_archive_stop_with(&stop); /* this thread's operations */
     assert_int_equal(put(&r, &sh), HL_ECANCELED);
     hl_archive_stop_with(NULL);
     atomic_store(&cancel, true);
@@ -290,7 +291,7 @@ TEST(an_object_that_changed_or_lies_about_its_size_is_corrupt)
     struct shard sh = shard_make(id_of(1), 50000, 1, 1);
     char list[400];
     const struct answer last[] = {
-        /* shorter, longer, and all of it where a part was asked for */
+        /* shorter, longer, and everything where a part was requested */
         {.head = "200 OK", .body = sh.bytes, .body_len = sh.size - 1},
         {.head = "200 OK", .body = list, .body_len = sizeof(list)},
         {.head = "206 Partial Content",
@@ -404,8 +405,8 @@ TEST(an_object_that_was_kept_otherwise_is_not_taken_for_stored)
     free(sh.bytes);
 }
 
-/* ---- moves, and whose it is -------------------------------------------------------------------
- */
+/* ---- moves and claims
+ * -------------------------------------------------------------------------- */
 
 /* A list with one shard of `size` bytes, text that lives as long as the caller's buffer. */
 static void say_one(struct server *s, char *buf, size_t cap, struct hl_id id, const char *size)
@@ -448,7 +449,7 @@ TEST(a_shard_is_removed_only_after_its_copy_was_looked_at)
     server_stop(&s);
 }
 
-/* The last one is more than a store copies in one request: it is not asked. */
+/* The last one is more than a store copies in one request: it is not requested. */
 TEST(a_copy_that_failed_leaves_the_shard_where_it_is)
 {
     static const struct {

@@ -38,7 +38,7 @@ static inline void assert_error_has(const char *text)
         fail_msg("\"%s\" is not in \"%s\"", text, hl_error_text());
 }
 
-/* Bytes that differ at every place and by `seed`. */
+/* Bytes that differ at every position and by `seed`. */
 static inline void fill(void *buf, size_t len, unsigned seed)
 {
     uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;

@@ -1,4 +1,4 @@
-/* What every device must do, whatever is behind it. */
+/* What every device must do with any back end. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -71,7 +71,7 @@ static void a_copy_within_the_device_moves_bytes_between_blocks(void **state)
     drop(r, &b);
 }
 
-/* Only the emulated device says what comes of it. */
+/* Only for the emulated device is the result defined. */
 static void a_copy_may_overlap_its_source(void **state)
 {
     struct rig *r = *state;
@@ -154,7 +154,7 @@ static void a_freed_block_is_stale_everywhere_also_when_its_room_serves_again(vo
     assert_int_equal(hl_device_unmap(r->device, &old), HL_ESTALE);
     assert_int_equal(hl_device_export(r->device, &old, &share), HL_ESTALE);
     assert_int_equal(hl_device_free(r->device, &(struct hl_device_block){.id = 0}), HL_ESTALE);
-    drop(r, &next); /* the refusals left no trace on it */
+    drop(r, &next); /* the refusals left no trace on the device */
 }
 
 static void blocks_come_and_go_at_one_address_of_a_range(void **state)
@@ -193,7 +193,8 @@ static void memory_keeps_its_bytes_when_it_is_mapped_elsewhere(void **state)
     assert_int_equal(hl_device_map(r->device, range, &b), HL_EEXIST);
     struct hl_device_block other = block_of(r, r->granule, HL_DEVICE_UNMAPPED);
     assert_int_equal(hl_device_map(r->device, range + 4 * MIB, &other), HL_EBUSY);
-    assert_int_equal(hl_device_map(r->device, range, &other), HL_OK); /* it was not held by that */
+    assert_int_equal(hl_device_map(r->device, range, &other),
+                     HL_OK); /* the failure did not block it */
     drop(r, &other);
     put(r, &b, 9);
     assert_int_equal(hl_device_unmap(r->device, &b), HL_OK);
@@ -249,7 +250,7 @@ static void copies_that_were_begun_end_with_their_bytes(void **state)
     for (size_t i = 0; i < COUNT; i++)
         assert_int_equal(hl_device_wait(&out[i], WAIT_MS), HL_OK);
     assert_memory_equal(src, dst, COUNT * MIB);
-    assert_int_equal(hl_device_wait(&out[0], 0), HL_EINVAL); /* it is over */
+    assert_int_equal(hl_device_wait(&out[0], 0), HL_EINVAL); /* it has ended */
     free(src);
     free(dst);
     drop(r, &b);
@@ -268,7 +269,7 @@ static void copies_of_the_same_memory_keep_their_order(void **state)
         for (size_t i = 0; i < COUNT; i++)
             assert_int_equal(hl_device_begin_in(r->device, &b, 0, src + i * MIB, MIB, &in[i]),
                              HL_OK);
-        for (size_t i = 0; i < COUNT; i++) /* from another end each time */
+        for (size_t i = 0; i < COUNT; i++) /* starting at another end each time */
             assert_int_equal(hl_device_wait(&in[(i + round) % COUNT], WAIT_MS), HL_OK);
         assert_int_equal(hl_device_copy_out(r->device, &b, 0, dst, MIB), HL_OK);
         assert_memory_equal(dst, src + (COUNT - 1) * MIB, MIB);
@@ -346,7 +347,8 @@ static void closing_ends_what_was_left(void **state)
     assert_int_equal(hl_device_reserve(r->device, 8 * MIB, &range), HL_OK);
     (void)block_of(r, MIB, 0);
     (void)block_of(r, MIB, HL_DEVICE_UNMAPPED);
-    (void)block_of(r, MIB, range); /* the teardown closes; the sanitizer and the stub look */
+    (void)block_of(r, MIB,
+                   range); /* the teardown closes the device; the sanitizer and the stub check */
 }
 
 /* ---- other processes ---- */
@@ -377,7 +379,7 @@ static bool receive_share(int s, struct hl_device_share *share)
     return true;
 }
 
-/* In a child that shares nothing but the socket: 0 = all is well. */
+/* In a child that shares only the socket: returns 0 if all is well. */
 static int rank(const struct rig *r, int s)
 {
     struct hl_device_share share;

@@ -1,5 +1,5 @@
-/* What the cuda back end does with a driver that lacks something, fails, or is slow: over the stub,
- * which keeps the driver's rules and ends the process when something is left behind. */
+/* The cuda back end with a driver that lacks something, fails, or is slow: on the stub, which keeps
+ * the driver's rules and aborts the process if something is left behind. */
 #include "support/test.h"
 
 #include <errno.h>
@@ -57,7 +57,8 @@ TEST_IN(clean, clean, a_device_is_chosen_by_ordinal_or_by_pci_id)
     assert_int_equal(info_of(d).capacity, 6 * MIB);
     hl_device_close(d);
     d = open_device("cuda:0");
-    assert_int_equal(info_of(d).capacity, 256 * MIB); /* all that the driver says is free */
+    assert_int_equal(info_of(d).capacity,
+                     256 * MIB); /* everything that the driver reports as free */
     hl_device_close(d);
 }
 
@@ -152,7 +153,7 @@ TEST_IN(clean, clean, a_copy_that_is_not_waited_for_is_not_there_yet)
     assert_int_equal(hl_device_wait(&in, 0), HL_ETIMEDOUT);
     assert_error_has("not done after 0 ms");
     assert_int_equal(hl_device_free(d, &b), HL_EBUSY);
-    memcpy(word, "after!!", 8); /* the device reads it later: this is what arrives */
+    memcpy(word, "after!!", 8); /* the device reads it later, so this arrives */
     assert_int_equal(hl_device_wait(&in, WAIT_MS), HL_OK);
     assert_int_equal(hl_device_copy_out(d, &b, 0, got, 8), HL_OK);
     assert_string_equal(got, "after!!");
@@ -208,11 +209,11 @@ TEST_IN(clean, clean, an_importer_reads_also_where_the_driver_has_no_read_only_m
     assert_int_equal(hl_device_import(b, &share, &theirs), HL_EIO); /* longer than it is */
     share.size = 2 * MIB;
     assert_int_equal(hl_device_import(b, &share, &theirs), HL_OK);
-    assert_int_equal(close(share.fd), 0); /* is not kept */
+    assert_int_equal(close(share.fd), 0); /* was not kept */
     assert_int_equal(hl_device_copy_out(b, &theirs, 100, got, 8), HL_OK);
     assert_string_equal(got, "shared");
     assert_int_equal(hl_device_copy_in(b, &theirs, 0, word, 8), HL_EPERM);
-    /* The exporter's block goes; the importer's mapping keeps the memory. */
+    /* The exporter's block is freed; the importer's mapping keeps the memory. */
     hl_device_close(a);
     assert_int_equal(hl_device_copy_out(b, &theirs, 100, got, 8), HL_OK);
     assert_string_equal(got, "shared");
@@ -232,7 +233,7 @@ TEST_IN(clean, clean, pins_fail_with_the_drivers_words)
     hl_device_close(d);
 }
 
-/* All that a manager does in a row; the first failure ends it. */
+/* Everything that a manager does, in order; the first failure ends it. */
 static hl_status use(struct hl_device *d)
 {
     static char in[4096] = "in", out[4096];
@@ -259,8 +260,8 @@ static hl_status use(struct hl_device *d)
     return hl_device_unreserve(d, range);
 }
 
-/* Every call that can fail, at every time it is made: the failure is told by the call's name, the
- * books stay right, and the stub finds nothing left behind at the end. */
+/* Every call that can fail, each time it is made: the error names the call, the accounting stays
+ * right, and the stub finds nothing left behind. */
 TEST_IN(clean, clean, every_failing_call_is_told_and_leaves_nothing_behind)
 {
     static const char *const calls[] = {"cuInit",
@@ -297,7 +298,7 @@ TEST_IN(clean, clean, every_failing_call_is_told_and_leaves_nothing_behind)
                 assert_error_has(calls[c]);
             hl_device_close(d);
             if (st == HL_OK && n > 4)
-                break; /* there is no such call any more */
+                break; /* there is no further call */
             failures += st != HL_OK;
         }
         if (failures == 0)

@@ -1,4 +1,5 @@
-/* What only the emulated device can show: its memory is the process's, so that wrong uses fault. */
+/* What only the emulated device can show: its memory is the process's, so that wrong accesses
+ * fault. */
 #include "support/test.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* The signal that ends a child which touches the byte; 0 when nothing happened. */
+/* The signal that ends a child that touches the byte; 0 if nothing happens. */
 static int touching(volatile unsigned char *at, bool writing)
 {
     int status;
@@ -77,7 +78,7 @@ TEST_IN(setup, teardown, an_evicted_range_faults_and_serves_again)
     assert_int_equal(touching(at, 0), SIGSEGV);
 }
 
-/* Filled, opened and freed; whether its mapping is new or was kept from before. */
+/* Filled, opened and freed; reports whether its mapping is new or was kept. */
 static void fill_closed(struct hl_device *d, uint64_t range, unsigned char with)
 {
     static unsigned char content[MIB];
@@ -147,7 +148,7 @@ TEST(a_device_of_one_user_keeps_its_memory_and_still_faults)
     assert_int_equal(touching(at, 0), SIGSEGV);
     assert_int_equal(fstat(share.fd, &after), 0);
     assert_int_equal(after.st_blocks * 512, 8 * MIB);
-    /* Kept memory is nobody's: all of the device can be had. */
+    /* Kept memory is not in use: the whole device can be allocated. */
     assert_int_equal(hl_device_alloc(d, 16 * MIB, 0, &rest), HL_OK);
     assert_int_equal(fstat(share.fd, &after), 0);
     assert_int_equal(after.st_blocks * 512, 16 * MIB);
@@ -155,8 +156,8 @@ TEST(a_device_of_one_user_keeps_its_memory_and_still_faults)
     hl_device_close(d);
 }
 
-/* Blocks that come and go in a range, where the device keeps mappings too: each has memory of its
- * own at its address, and none where there is no block. */
+/* Blocks that come and go in a range whose mappings the device keeps: each has its own memory at
+ * its address, and there is none where there is no block. */
 TEST(blocks_of_a_range_never_share_memory)
 {
     enum { PLACES = 6, ROUNDS = 4000 };
@@ -171,7 +172,7 @@ TEST(blocks_of_a_range_never_share_memory)
     for (int i = 0; i < ROUNDS; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         int k = (int)(random >> 33) % PLACES;
-        /* Two places are one longer block now and then. */
+        /* Now and then two places form one longer block. */
         uint64_t len = k + 1 < PLACES && !there[k + 1] && random >> 62 == 3 ? 2 * size : size;
         if (there[k]) {
             assert_int_equal(((unsigned char *)b[k].host)[0], k + 1);
@@ -270,7 +271,7 @@ TEST(the_spec_says_what_is_emulated)
     hl_device_info(d, &i);
     assert_string_equal(i.kind, "emu");
     assert_string_equal(i.name, "emu:1MiB:nic=no:numa=0");
-    assert_true(i.numa == 0 || i.numa == -1); /* where a container may not bind */
+    assert_true(i.numa == 0 || i.numa == -1); /* if a container must not bind */
     assert_true(i.nic_direct == 0 && i.capacity == MIB && i.shareable && i.ranges);
     struct hl_device_block b;
     assert_int_equal(hl_device_alloc(d, MIB, 0, &b), HL_OK);

@@ -1,5 +1,5 @@
 /* Whole imports into a sink on the heap, compared byte for byte with slices made element by element
- * in memory; and the failures: whatever goes wrong, every shard is given back. */
+ * in memory; and failures: whatever goes wrong, every shard is released. */
 #include "support/test.h"
 
 #include <ftw.h>

@@ -1,5 +1,5 @@
-/* Megatron checkpoints at several splits, in both formats, give the shards that the Hugging Face
- * original gives, byte for byte; and broken ones are refused by name. */
+/* Megatron checkpoints at several splits, in both formats, give the same shards as the Hugging Face
+ * original, byte for byte; and broken ones are refused by name. */
 #include "support/test.h"
 
 #include <dirent.h>
@@ -131,7 +131,7 @@ static const struct hl_partition_options expert_targets[] = {
     {.tp = 1, .pp = 2, .ep = 4},
 };
 
-/* Every Megatron checkpoint of the family against its original. */
+/* Compares every Megatron checkpoint of the family with its original. */
 static void assert_family_at(const char *family, const struct hl_partition_options *o)
 {
     char dir[128], path[512];
@@ -232,7 +232,7 @@ TEST(layers_that_predict_more_tokens_come_along)
 
 static const char *const kinds[] = {"exp_avg", "exp_avg_sq", "param"};
 
-/* The shard of that part, at the place of `at`. */
+/* The shard of that part, at the position of `at`. */
 static const struct kept *find_part(const struct result *r, const struct hl_import_shard *at,
                                     const char *part)
 {
@@ -243,7 +243,7 @@ static const struct kept *find_part(const struct result *r, const struct hl_impo
     return NULL;
 }
 
-/* "KIND.NAME" of the state has the bytes of NAME in the model that is all of that kind. */
+/* "KIND.NAME" of the state has the bytes of NAME in the model that consists of that kind. */
 static void assert_state(const struct hl_tensor *t, const uint8_t *bytes,
                          const struct hl_import_shard *at, const struct result *models)
 {
@@ -267,7 +267,7 @@ static void assert_state(const struct hl_tensor *t, const uint8_t *bytes,
     fail_msg("'%s' is of no kind", t->name);
 }
 
-/* Parameters of the shards that are trained; FP32 ones have no copy. */
+/* Trained parameters of the shards; FP32 ones have no copy. */
 static size_t count_state(const struct result *hf)
 {
     size_t count = 0;
@@ -304,7 +304,7 @@ static void assert_optimizer(const struct result *r, const struct result *hf,
     assert_int_equal(count, count_state(hf));
 }
 
-/* Every checkpoint of the family that has optimizer state, against models that are all of one
+/* Every checkpoint of the family with optimizer state, compared with models that consist of one
  * kind of it. */
 static void assert_optimizers_at(const char *family, const struct hl_partition_options *o)
 {
@@ -356,7 +356,7 @@ TEST(optimizer_state_of_experts_follows_them_to_every_grid)
     assert_optimizers("deepseek_v3_mtp", true);
 }
 
-/* ---- what is said --------------------------------------------------------------------------- */
+/* ---- what is reported ----------------------------------------------------------------------- */
 
 TEST(what_is_left_out_is_said)
 {
@@ -391,7 +391,7 @@ TEST(what_the_optimizer_says_of_itself_comes_along_with_its_state)
         assert_non_null(strstr(r.meta, i == 0 ? "\"iteration\":10" : "\"iteration\":20"));
         assert_non_null(strstr(r.meta, "\"opt_param_scheduler\":{\"max_lr\":0.0001"));
         assert_non_null(strstr(r.meta, "\"step\":19"));
-        if (i == 0) /* torch's Adam has it in tensors too */
+        if (i == 0) /* torch's Adam also has it in tensors */
             assert_non_null(strstr(r.meta, "\"max_lr\":0.0001},\"step\":19"));
         assert_null(strstr(r.meta, "\"params\""));
         result_free(&r);
@@ -404,7 +404,7 @@ TEST(what_the_optimizer_says_of_itself_comes_along_with_its_state)
 
 /* ---- refused -------------------------------------------------------------------------------- */
 
-/* Before code of Python; else a command is the shell's. */
+/* Prefix of Python code; otherwise it is a shell command. */
 #define PYTHON "python: "
 
 static void run_python(const char *format, const char *dir)
@@ -414,7 +414,7 @@ static void run_python(const char *format, const char *dir)
     assert_int_equal(python_run(code), 0);
 }
 
-/* A copy of a checkpoint that a command breaks, in which %s is its directory. */
+/* A copy of a checkpoint, broken by a command in which %s is its directory. */
 static void broken(const char *from, const char *command, char *dir, size_t cap)
 {
     char source[128];
@@ -471,7 +471,7 @@ static void assert_state_refused(const char *statement, const char *why)
     assert_optimizer_refused("llama/torch-2", command, why);
 }
 
-/* The expression gives from .metadata's `s`, the state "exp_avg" of linear_fc2 as `t`. */
+/* The expression computes `t` from .metadata's `s`, the state "exp_avg" of linear_fc2. */
 static void assert_dist_refused(const char *from, const char *statement, const char *why)
 {
     char command[1200];
@@ -510,7 +510,7 @@ TEST(state_of_another_shape_is_named)
 
 TEST(state_in_another_order_is_found_by_its_copies)
 {
-    /* Two matrices of one shape in turns: in number and shape all is well. */
+    /* Two swapped matrices of one shape: number and shape are right. */
     assert_state_refused("m = o['fp32_from_fp16_params'][1]; m[0], m[4] = m[4], m[0]",
                          "the FP32 copy of 'decoder.layers.0.self_attention.linear_qkv.weight' is "
                          "that of another parameter");
@@ -605,7 +605,7 @@ TEST(a_truncated_file_is_named_with_the_bytes_that_are_missing)
                    "iter_0000020/__1_0.distcp has ");
     assert_refused("llama/dist-2", NULL, "truncate -s -700 %s/iter_0000020/__1_0.distcp",
                    "it is truncated");
-    /* At its end lies what is not imported. */
+    /* Its end holds something that is not imported. */
     assert_refused("llama/dist-1", NULL, "truncate -s -1 %s/iter_0000020/__0_0.distcp",
                    "that .metadata places in it: it is truncated");
     assert_refused("llama/dist-2", NULL, "rm %s/iter_0000020/__3_0.distcp",

@@ -1,4 +1,4 @@
-/* The plank between memory and a device, with legs that fail, stall and tell lies. */
+/* The plank between memory and a device, with legs that fail, stall and give wrong results. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ struct memory_leg {
     unsigned char *base;
     bool writes;         /* into base, out of staging */
     uint64_t fail_at;    /* the piece at this offset fails */
-    hl_status fail_with; /* HL_OK: none does */
+    hl_status fail_with; /* HL_OK: none fails */
     uint64_t flip_at;    /* one bit of this byte is wrong */
     int flips;           /* so often */
     atomic_uint *gate;   /* wait here until it is at least `gate_at` calls */
@@ -92,7 +92,7 @@ static void end(struct world *w)
     hl_plank_info(w->plank, &i);
     assert_int_equal(i.busy, 0);
     hl_plank_destroy(w->plank);
-    assert_int_equal(hl_device_free(w->device, &w->block), HL_OK); /* no copy is under way */
+    assert_int_equal(hl_device_free(w->device, &w->block), HL_OK); /* no copy is in flight */
     hl_device_close(w->device);
     free(w->source);
     free(w->back);
@@ -180,7 +180,8 @@ TEST(the_legs_overlap)
 {
     struct world w = make(specs[0], NULL, MIB, 2);
     struct hl_plank_job job = through(&w, 4 * MIB);
-    /* Piece 0 is delivered only when piece 1 is being fetched: alone, this would never end. */
+    /* Piece 0 is delivered only when piece 1 is being fetched: one piece at a time would never
+     * end. */
     w.out.gate = &w.in.calls;
     w.out.gate_at = 2;
     assert_int_equal(hl_plank_copy(w.plank, &job, NULL), HL_OK);
@@ -207,7 +208,7 @@ TEST(a_failing_leg_stops_the_other_and_is_named)
             assert_string_equal(hl_error_text(), text);
             assert_int_equal(atomic_load(&bad->calls), piece + 1);
             assert_true(atomic_load(&w.in.calls) <= piece + 3);
-            /* The lane is as good as new. */
+            /* The lane works as before. */
             bad->fail_with = HL_OK;
             assert_int_equal(hl_plank_copy(w.plank, &job, NULL), HL_OK);
             assert_memory_equal(w.source, w.back, SIZE);
@@ -239,8 +240,7 @@ TEST(a_wrong_bit_is_found_as_it_lands_and_its_chunk_is_named)
     fault_shown("plank", "corrupt", "noticed-copied-again");
 }
 
-/* A device's block that is shorter than the job: whatever the piece, nothing lands behind its end.
- */
+/* A device's block that is shorter than the job: no piece is written beyond its end. */
 TEST(a_copy_larger_than_its_block_is_refused_and_the_next_block_untouched)
 {
     static const uint64_t pieces[] = {65536, MIB, 8 * MIB};
@@ -273,7 +273,7 @@ TEST(a_copy_larger_than_its_block_is_refused_and_the_next_block_untouched)
 
 #define STALL_MS 200
 
-/* Takes all the time that it is given; `arg` gets the last staging it had. */
+/* Takes all the time that it is given; `arg` gets its last staging buffer. */
 static hl_status stall(void *arg, uint64_t offset, void *staging, size_t len, int timeout_ms)
 {
     void **kept = arg;
@@ -295,12 +295,12 @@ TEST(a_leg_that_stalls_ends_the_copy_at_its_deadline)
         job.timeout_ms = STALL_MS;
         assert_int_equal(hl_plank_copy(w.plank, &job, NULL), HL_ETIMEDOUT);
         assert_error_has(fetching ? "fetching at offset 0" : "delivering at offset 0");
-        if (kept == NULL) { /* the helper got no processor in all that time: no leg has run */
+        if (kept == NULL) { /* the helper thread never ran in all that time: no leg has run */
             end(&w);
             continue;
         }
         assert_error_has("nothing came");
-        /* What the leg may still write is no staging of the next copy. */
+        /* The leg may still write, but not into the next copy's staging buffer. */
         memset(kept, 0x77, 65536);
         job = through(&w, SIZE);
         assert_int_equal(hl_plank_copy(w.plank, &job, NULL), HL_OK);

@@ -1,4 +1,4 @@
-/* The pool from both sides: what the owner writes is what readers see, or nothing. */
+/* The pool from both sides: readers see what the owner writes, or nothing. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -150,7 +150,7 @@ TEST(a_shard_is_invisible_until_sealed_and_its_space_returns_on_abort)
     assert_int_equal(hl_pool_free(pool, x.id), HL_ENOENT);
     hl_pool_abort(pool, &x);
     check_space(pool, 0, 0);
-    hl_pool_abort(pool, &x); /* again: nothing happens */
+    hl_pool_abort(pool, &x); /* repeated: no effect */
     check_space(pool, 0, 0);
     uint32_t crc = 0;
     assert_int_equal(hl_pool_seal(pool, &x, 0, &crc, 1, NULL), HL_EINVAL);
@@ -238,7 +238,7 @@ TEST(pinned_bytes_stay_after_free_until_the_last_unpin)
     assert_int_equal(hl_pool_free(pool, a.id), HL_OK);
     assert_int_equal(hl_pool_pin(pool, a.id, 0, &p3), HL_ENOENT);
     assert_int_equal(hl_pool_pin(pool, a.id, a.offset + HL_POOL_UNIT, &p3), HL_ENOENT);
-    /* A borrower that maps it already may pin it again. */
+    /* A borrower that has it mapped can pin it again. */
     assert_int_equal(hl_pool_pin(pool, a.id, a.offset, &p3), HL_OK);
     hl_pool_unpin(pool, &p1);
     hl_pool_unpin(pool, &p2);
@@ -390,7 +390,7 @@ TEST(a_file_that_others_reach_is_no_pool)
     unlink(path);
 }
 
-/* Every bit of every entry in turn, as failing memory or a rank that writes where it must not. */
+/* Flips every bit of every entry in turn, as failing memory or a stray write of a rank would. */
 TEST(a_flipped_bit_in_the_index_leads_the_owner_nowhere)
 {
 
@@ -415,7 +415,7 @@ TEST(a_flipped_bit_in_the_index_leads_the_owner_nowhere)
             assert_int_equal(hl_pool_verify(pool, refs[i].id, NULL, &bad, &bad_count), HL_OK);
             assert_memory_equal(entry, good, ENTRY);
             entry[bit / 8] ^= (uint8_t)(1 << bit % 8);
-            hl_pool_beat(pool); /* it looks without being asked, too */
+            hl_pool_beat(pool); /* it also checks by itself */
             assert_memory_equal(entry, good, ENTRY);
         }
     }
@@ -431,7 +431,7 @@ TEST(a_flipped_bit_in_the_index_leads_the_owner_nowhere)
     hl_pool_remove(pool);
 }
 
-/* Chunk CRCs lie with the bytes, so another shard's bytes would pass for right ones. */
+/* Chunk CRCs are stored with the bytes, so another shard's bytes would pass as right. */
 TEST(an_entry_that_leads_to_another_shard_is_damaged)
 {
     struct hl_pool *pool = open_pool(64 * HL_POOL_UNIT, 16, 1);

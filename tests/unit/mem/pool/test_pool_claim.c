@@ -1,4 +1,4 @@
-/* Whose pool it is: it outlives the owner, and no half of a change is taken for an owner. */
+/* The owner of a pool: it outlives the process, and half of a change is not taken for an owner. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -78,7 +78,7 @@ TEST_IN(setup, teardown, the_next_owner_finds_the_claim)
     hl_pool_close(pool);
 }
 
-/* The words of the claim were spare and zero before there were claims. */
+/* The words of the claim were spare and zero before claims existed. */
 TEST_IN(setup, teardown, a_pool_of_before_there_were_claims_is_unclaimed)
 {
     struct hl_pool *pool = open_pool();

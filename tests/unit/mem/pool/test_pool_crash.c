@@ -1,5 +1,5 @@
-/* The owner dies: after every single store of every operation (its file is copied whenever a step
- * of one machine instruction has changed it, and the copy is adopted), and at random moments by
+/* The owner dies: after every single store of every operation (its file is copied whenever a
+ * single-stepped instruction has changed it, and the copy is adopted), and at random moments by
  * SIGKILL. */
 #include "support/test.h"
 
@@ -48,7 +48,7 @@ static hl_status put(struct hl_pool *pool, uint64_t size, struct hl_id *id)
     return HL_OK;
 }
 
-/* What must be true of every adopted pool, whatever its owner died of. */
+/* Invariants of every adopted pool, however its owner died. */
 static uint64_t check_adopted(struct hl_pool *pool)
 {
     struct hl_pool_ref refs[64];
@@ -70,7 +70,7 @@ static uint64_t check_adopted(struct hl_pool *pool)
     assert_int_equal(info.shards, len);
     assert_int_equal(info.used, units * HL_POOL_UNIT);
     assert_int_equal(info.used + info.quarantined + info.free, info.capacity);
-    /* The rest of the space can be had, unit by unit, and nothing else. */
+    /* The rest of the space can be allocated, unit by unit, and nothing else. */
     uint64_t free_units = info.free / HL_POOL_UNIT;
     while (held < 16 && hl_pool_alloc(pool, 100, &x[held]) == HL_OK)
         held++;
@@ -169,15 +169,15 @@ TEST(a_pool_can_be_adopted_after_every_single_store)
         TEST_SKIP("no ptrace here");
     }
     assert_int_equal(WEXITSTATUS(status), 0);
-    /* 2 puts of 14 stores, alloc and abort, free, the end of its rest: none may be missed. */
+    /* 2 puts of 14 stores, alloc and abort, free, the end of the quarantine: none may be missed. */
     assert_true(images >= 40);
     assert_int_equal(kept_max, 3);
 }
 
-/* What the killed owner has been told is done. */
+/* What the killed owner was told to be done. */
 struct journal {
     _Atomic uint32_t sealed; /* ids[0, sealed) */
-    _Atomic uint32_t freed;  /* of these the first `freed` were freed, or are being freed */
+    _Atomic uint32_t freed;  /* the first `freed` of these were freed, or are being freed */
     struct hl_id ids[100000];
 };
 
@@ -242,7 +242,7 @@ TEST(a_killed_owner_loses_nothing_it_had_acknowledged)
     munmap(j, sizeof(*j));
 }
 
-/* Shards of 100 and of `size` bytes; then the second one's entry says that it lies on the first. */
+/* Shards of 100 and of `size` bytes; then the second one's entry claims the extent of the first. */
 static void put_on_top(uint64_t size, struct hl_id *under, struct hl_id *over)
 {
     struct hl_pool *pool = adopt(path, NULL);
@@ -338,7 +338,7 @@ TEST(adoption_of_a_crowded_index_loses_nobody)
     }
 }
 
-/* One bit makes SEALED (2) EMPTY (0), and the entry's CRC says nothing of the state. */
+/* One bit turns SEALED (2) into EMPTY (0), and the entry's CRC does not cover the state. */
 TEST(an_entry_emptied_by_a_flipped_bit_hides_no_other)
 {
     struct hl_pool *pool = NULL;

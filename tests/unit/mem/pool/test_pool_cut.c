@@ -1,5 +1,5 @@
-/* A pool's file that is cut short while it is mapped: an error of its readers, and a sentence of
- * its owner. */
+/* A pool's file that is truncated while it is mapped: readers get an error, the owner ends with a
+ * message. */
 #include "support/test.h"
 
 #include <signal.h>
@@ -52,7 +52,7 @@ static struct hl_pool_view *open_view(const struct hl_pool *pool)
     return view;
 }
 
-/* First those that install the guard in a process of their own. */
+/* These come first: they install the guard in a process of their own. */
 TEST(an_owner_ends_with_a_sentence)
 {
     int out[2], how = 0;
@@ -65,7 +65,7 @@ TEST(an_owner_ends_with_a_sentence)
         struct hl_pool *pool = open_pool(10);
         if (truncate(path, 0) != 0)
             _exit(99);
-        alarm(30); /* the beat ends this process before */
+        alarm(30); /* the heartbeat ends this process earlier */
         for (;;)
             pause();
         hl_pool_close(pool);
@@ -82,7 +82,7 @@ TEST(an_owner_ends_with_a_sentence)
     assert_non_null(strstr(said, path));
 }
 
-/* Half of it goes, and nothing looks at that half. */
+/* Half of the file is cut off, and nothing reads that half. */
 TEST(an_owner_notices_a_cut_that_nobody_reads)
 {
     int how = 0;
@@ -94,7 +94,7 @@ TEST(an_owner_notices_a_cut_that_nobody_reads)
         hl_pool_base(pool, &size);
         if (truncate(path, (off_t)(size / 2)) != 0)
             _exit(99);
-        alarm(30); /* the beat ends this process before */
+        alarm(30); /* the heartbeat ends this process earlier */
         for (;;)
             pause();
     }
@@ -105,7 +105,7 @@ TEST(an_owner_notices_a_cut_that_nobody_reads)
     assert_int_equal(WEXITSTATUS(how), 1);
 }
 
-/* Not a load that failed: somebody else's signal, for which nothing was installed before. */
+/* Not a failed load: a signal from another process, for which no handler was installed before. */
 TEST(a_signal_that_was_sent_ends_the_process)
 {
     int how = 0;

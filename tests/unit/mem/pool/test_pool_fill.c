@@ -12,7 +12,7 @@
 
 static char path[] = "/tmp/helios-fill-XXXXXX";
 
-/* A process that gets `number` while it fills the file; how it ended. */
+/* Runs a process that gets signal `number` while it fills the file; returns how it ended. */
 static int end_while_filling(bool fresh, int number)
 {
     snprintf(path, sizeof(path), "/tmp/helios-fill-XXXXXX");

@@ -1,5 +1,5 @@
-/* Copies that the pool's owner may take away at any time: read as any other, counted by themselves,
- * and free at once. */
+/* Copies that the pool's owner may remove at any time: read like any other, counted separately, and
+ * freed at once. */
 #include "support/test.h"
 
 #include <stdio.h>

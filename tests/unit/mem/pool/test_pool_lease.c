@@ -1,4 +1,5 @@
-/* Bytes that one borrower has for itself: nobody finds them, and they go with its last pin. */
+/* Bytes reserved for one borrower: other processes do not find them, and they are freed with its
+ * last pin. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -113,7 +114,7 @@ TEST(an_adopted_lease_waits_for_its_borrower)
     hl_pool_remove(pool);
 }
 
-/* Stopped and continued: in that time no borrower was heard. */
+/* Stopped and continued: in the meantime no borrower could be heard. */
 TEST(a_pause_of_the_owner_prolongs_adopted_leases)
 {
     const uint64_t lease_ns = HL_POOL_LEASE_MS * HL_NS_PER_MS;
@@ -132,7 +133,7 @@ TEST(a_pause_of_the_owner_prolongs_adopted_leases)
     hl_pool_remove(pool);
 }
 
-/* Of an owner that has a thread for its heartbeat, as the daemons have. */
+/* With an owner that has a thread for its heartbeat, as the daemons have. */
 TEST(the_heartbeat_thread_ends_an_adopted_lease_in_time)
 {
     struct hl_pool *pool = open_pool(NULL);
@@ -151,7 +152,8 @@ TEST(the_heartbeat_thread_ends_an_adopted_lease_in_time)
     hl_pool_remove(pool);
 }
 
-/* Past the first seconds it is free for whoever needs the room, and not before somebody does. */
+/* After the first seconds it is free for any allocation that needs the room, and not before one
+ * does. */
 TEST(an_adopted_lease_gives_way_where_room_is_short)
 {
     struct hl_pool *pool = open_pool(NULL);

@@ -1,5 +1,5 @@
-/* A pool of several regions: where shards go, what a restart keeps, what is said of the pages. The
- * second node need not exist: a region that can't be bound is used all the same. */
+/* A pool of several regions: where shards go, what a restart keeps, what is reported about the
+ * pages. The second node need not exist: a region that can't be bound is used anyway. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -79,11 +79,11 @@ TEST_IN(NULL, remove_file, a_shard_goes_to_the_node_it_is_wanted_near_until_that
     assert_int_equal(hl_pool_numa_of(pool, full.offset), 0);
     assert_int_equal(hl_pool_numa_of(pool, other.offset), FAR_NODE);
     put(pool, 1000, -1, 1);
-    put(pool, 1000, 77, 1); /* a node of which the pool has nothing */
+    put(pool, 1000, 77, 1); /* a node without a region in the pool */
     hl_pool_remove(pool);
     pool = open_two();
     for (int i = 0; i < 6; i++)
-        put(pool, MIB, -1, i); /* each to where more is free */
+        put(pool, MIB, -1, i); /* each to the region with more free space */
     hl_pool_regions(pool, r, 4);
     assert_int_equal(r[0].used, 3 * 17 * HL_POOL_UNIT);
     assert_int_equal(r[1].used, 3 * 17 * HL_POOL_UNIT);
@@ -99,7 +99,7 @@ TEST_IN(NULL, remove_file, a_shard_larger_than_a_region_lies_across_the_border)
     put(pool, MIB, 0, 1);
     put(pool, MIB, FAR_NODE, 2);
     hl_pool_info(pool, &info);
-    assert_int_equal(info.largest, info.free); /* both rests meet at the border */
+    assert_int_equal(info.largest, info.free); /* the free rests meet at the boundary */
     struct hl_pool_ref big = put(pool, info.free - HL_POOL_UNIT, FAR_NODE, 3);
     hl_pool_regions(pool, r, 2);
     assert_int_equal(r[0].used, r[0].bytes);
@@ -110,7 +110,7 @@ TEST_IN(NULL, remove_file, a_shard_larger_than_a_region_lies_across_the_border)
     struct hl_pool_found found;
     uint8_t *back = malloc(big.size);
     struct hl_pool_ref again;
-    pool = open_with(NULL, 0, &found); /* what is there is not divided anew */
+    pool = open_with(NULL, 0, &found); /* existing regions are not divided again */
     assert_int_equal(found.kept, 3);
     assert_int_equal(hl_pool_regions(pool, r, 2), 2);
     assert_int_equal(r[1].numa_id, FAR_NODE);
@@ -128,7 +128,7 @@ TEST_IN(NULL, remove_file, a_shard_larger_than_a_region_lies_across_the_border)
     hl_pool_remove(pool);
 }
 
-/* As a pool looks that was made before there were regions, or whose table is damaged. */
+/* A pool from before regions existed, or with a damaged table. */
 TEST_IN(NULL, remove_file, without_a_good_table_the_pool_is_one_region_and_keeps_its_shards)
 {
     for (int round = 0; round < 2; round++) {

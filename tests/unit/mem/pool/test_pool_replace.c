@@ -1,4 +1,4 @@
-/* Shards that are replaced in their place, and shards that are given up for room. */
+/* Shards that are replaced in place, and shards that are evicted for room. */
 #include "support/test.h"
 
 #include <poll.h>
@@ -124,7 +124,7 @@ TEST(a_pinned_old_one_keeps_its_bytes)
     hl_pool_info(pool, &info);
     assert_int_equal(info.quarantined, 2 * HL_POOL_UNIT);
     assert_int_equal(((uint8_t *)hl_pool_base(pool, &len))[old.offset], 9);
-    /* whoever has the old place mapped may pin it again, whoever asks anew gets the new one */
+    /* a reader that has the old place mapped can pin it again; a new request gets the new place */
     assert_int_equal(hl_pool_pin(pool, old.id, old.offset, &again), HL_OK);
     assert_int_equal(again.offset, old.offset);
     hl_pool_unpin(pool, &again);
@@ -261,8 +261,8 @@ TEST(the_least_recently_used_go_first)
         hl_pool_touch(pool, &s[i]);
         poll(NULL, 0, 1);
     }
-    what.arg = &s[3].id;                                          /* may not go */
-    assert_int_equal(hl_pool_pin(pool, s[2].id, 0, &ref), HL_OK); /* nor may what is pinned */
+    what.arg = &s[3].id;                                          /* must stay */
+    assert_int_equal(hl_pool_pin(pool, s[2].id, 0, &ref), HL_OK); /* so must a pinned one */
     assert_int_equal(hl_pool_evict(pool, &what, &out), HL_OK);
     assert_int_equal(out.shards, 2); /* two units each: three need two of them */
     assert_int_equal(out.bytes, 4 * HL_POOL_UNIT);

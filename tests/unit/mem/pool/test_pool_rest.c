@@ -1,5 +1,5 @@
-/* Pins at rest: the owner has them when it wants their room, the borrower otherwise, and never
- * both. */
+/* Pins at rest: the owner takes them when it wants their room, otherwise the borrower has them, and
+ * never both. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -56,7 +56,7 @@ static uint64_t quarantined(struct hl_pool *pool)
 TEST(a_word_goes_to_and_fro_until_it_is_recalled)
 {
     hl_rest_word word = HL_REST_HELD;
-    assert_false(hl_rest_end(&word)); /* it does not rest */
+    assert_false(hl_rest_end(&word)); /* it is not at rest */
     assert_true(hl_rest_begin(&word));
     assert_false(hl_rest_begin(&word));
     assert_true(hl_rest_ask(&word)); /* which takes nothing */
@@ -68,7 +68,7 @@ TEST(a_word_goes_to_and_fro_until_it_is_recalled)
     assert_false(hl_rest_recall(&word)); /* once */
     word = HL_REST_HELD;
     assert_false(hl_rest_ask(&word));
-    assert_false(hl_rest_begin(&word)); /* it has been asked for */
+    assert_false(hl_rest_begin(&word)); /* the owner has asked for it */
 }
 
 TEST(an_eviction_takes_pins_that_rest_and_no_others)
@@ -84,12 +84,12 @@ TEST(an_eviction_takes_pins_that_rest_and_no_others)
     assert_false(hl_pool_rest_used(pool, &rests[0]));
     assert_true(hl_pool_rest_used(pool, &rests[1]));
     assert_false(hl_pool_evict_one(pool, &ref));
-    assert_false(hl_rest_end(&words[0]));   /* taken */
-    assert_false(hl_rest_begin(&words[1])); /* it is to come back by a message */
+    assert_false(hl_rest_end(&words[0]));   /* taken by the owner */
+    assert_false(hl_rest_begin(&words[1])); /* it must come back with a message */
     assert_true(hl_pool_rest_used(pool, &rests[1]));
     assert_false(hl_pool_rest_end(pool, &rests[0]));
     assert_true(hl_pool_rest_end(pool, &rests[1]));
-    assert_false(hl_pool_evict_one(pool, &ref)); /* a pin like any other now */
+    assert_false(hl_pool_evict_one(pool, &ref)); /* now an ordinary pin */
     hl_pool_unpin(pool, &ref);
     assert_true(hl_pool_evict_one(pool, &ref));
     hl_pool_remove(pool);
@@ -118,9 +118,9 @@ TEST(a_search_for_room_finds_what_rests_and_leaves_the_rest_alone)
     assert_int_equal(
         hl_pool_evict(pool, &(struct hl_pool_eviction){.bytes = 1, .may_go = any}, &out), HL_OK);
     assert_int_equal(out.shards, 1);
-    assert_false(hl_rest_end(&words[1])); /* the one that was used before the other */
+    assert_false(hl_rest_end(&words[1])); /* the less recently used one */
     assert_true(hl_rest_end(&words[2]));
-    assert_false(hl_rest_begin(&words[0])); /* whoever waits for room hears of its end */
+    assert_false(hl_rest_begin(&words[0])); /* a caller that waits for room is told of its end */
     assert_int_equal(quarantined(pool), 1);
     for (int i = 0; i < 3; i++)
         assert_int_equal(hl_pool_rest_end(pool, &rests[i]), i != 1);
@@ -173,7 +173,7 @@ struct world {
     atomic_uint wrong, taken_up;
 };
 
-/* Uses its pin, and lets it rest, until it is recalled. */
+/* Uses its pin and lets it rest, until it is recalled. */
 static void *borrow(void *arg)
 {
     struct world *w = arg;

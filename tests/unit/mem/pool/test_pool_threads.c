@@ -1,5 +1,5 @@
-/* Writers that free and write again as fast as they can, readers that ask nobody: what a reader is
- * told is good must be whole, and of the shard it asked for. */
+/* Writers that free and write again as fast as they can, and readers without locks: what a reader
+ * takes for good must be whole, and of the requested shard. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -28,7 +28,7 @@ struct world {
     atomic_uint written, read, stale, wrong;
 };
 
-/* A shard's bytes follow from its id. */
+/* A shard's bytes are a function of its id. */
 static void fill(uint8_t *p, struct hl_id id, uint64_t size)
 {
     for (uint64_t i = 0; i < size; i += 8)
@@ -124,7 +124,7 @@ TEST(readers_get_the_whole_shard_or_are_told_it_is_gone)
     hl_pool_remove(w.pool);
 }
 
-/* Pins from many threads: what is pinned is not overwritten, and in the end all space is back. */
+/* Pins from many threads: pinned bytes are not overwritten, and in the end all space is back. */
 static void *borrower(void *arg)
 {
     struct world *w = arg;
@@ -190,7 +190,7 @@ int main(int argc, char **argv)
     return failed;
 }
 
-/* The pool is full: the waiter has its room once a shard is freed and its quarantine has ended. It
+/* The pool is full: the waiter gets its room once a shard is freed and its quarantine has ended. It
  * waits an hour at most, so a wait that no change ends fails by the test's time limit. */
 static void *waiter(void *arg)
 {

@@ -1,5 +1,5 @@
-/* Imports at every layout are resharded to every other one and compared, header and all, with the
- * import at that layout; and the failures: no shard is left, and a bad source byte is found. */
+/* Imports at every layout are resharded to every other one and compared, including the header, with
+ * the import at that layout; and failures: no shard is left, and a bad source byte is found. */
 #include "support/test.h"
 
 #include <ftw.h>
@@ -9,7 +9,7 @@
 #include "support/heap_sink.h"
 #include "support/reshard_models.h"
 
-/* Tensors of several MiB, with elements across the edges of blocks. */
+/* Tensors of several MiB, with elements across block boundaries. */
 static const struct hf_fixture big_models[] = {
     {.arch = "llama",
      .layers = 2,
@@ -34,7 +34,7 @@ static const struct hf_fixture big_models[] = {
 struct world {
     struct hl_partition_plan plan;
     struct hl_reshard_source *sources;
-    struct heap *heap; /* NULL: the bytes are our own */
+    struct heap *heap; /* NULL: the bytes belong to this struct */
 };
 
 static int remove_one(const char *path, const struct stat *sb, int type, struct FTW *ftw)
@@ -56,7 +56,7 @@ static void add_source(struct world *w, size_t i, const uint8_t *bytes, uint64_t
         .chunks = {.size = size, .crc32 = hl_crc32(0, bytes, size), .crcs = crcs}};
 }
 
-/* The model imported with these options; 0 when it can't be cut so. */
+/* The model imported with these options; 0 if it can't be split like that. */
 static int world_import(struct world *w, const struct hf_model *m, const char *dir,
                         const struct hl_partition_options *o)
 {
@@ -79,7 +79,7 @@ static int world_import(struct world *w, const struct hf_model *m, const char *d
     return 1;
 }
 
-/* Every tensor in a file of its own, behind a header that is not ours. */
+/* Every tensor in a file of its own, after a header that Helios did not write. */
 static void world_unsliced(struct world *w, const struct hf_model *m)
 {
     struct rs_layout whole;
@@ -159,7 +159,7 @@ static void same_shards(const struct world *want, const struct heap *h,
     assert_int_equal(h->discarded, 0);
 }
 
-/* Element by element: an unsliced target has a header that no import writes. */
+/* Element by element, because an unsliced target has a header that no import writes. */
 static void reshard_pair(const struct hf_model *m, const struct world *a, const struct world *b)
 {
     struct heap h = {0};
@@ -263,7 +263,7 @@ static void no_shard_is_left(const struct heap *h)
     assert_int_equal(h->discarded, h->sealed);
 }
 
-/* One byte in every MiB of every shard in turn: the header's are found too. */
+/* One byte in every MiB of every shard in turn: damage in the header is found, too. */
 TEST(a_damaged_source_mib_is_named)
 {
     struct failing f;

@@ -1,5 +1,4 @@
-/* The archive behind a tier that was just opened: nothing is known of its shards but their sizes.
- */
+/* The archive behind a newly opened tier: only the sizes of its shards are known. */
 #include "support/test.h"
 
 #include "unit/mem/tier/tier_rig.h"

@@ -1,4 +1,4 @@
-/* What every tier promises, run over every back end. */
+/* What every tier promises, tested with every back end. */
 #include <pthread.h>
 #include <time.h>
 
@@ -21,7 +21,7 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 }
 
-/* Until nothing is in quarantine. */
+/* Waits until nothing is in quarantine. */
 static void wait_for_rest(struct tier_rig *r)
 {
     uint64_t deadline = hl_now_ns() + TEST_PATIENCE_NS;
@@ -190,7 +190,7 @@ static void checksums_that_do_not_add_up_are_not_sealed(void **state)
     assert_int_equal(hl_tier_seal(r->tier, &slot, s.crc, crcs, 2, &ref), HL_ECORRUPT);
     crcs[1] ^= 1;
     assert_int_equal(hl_tier_find(r->tier, s.id, &ref), HL_ENOENT);
-    assert_int_equal(usage_of(r).writing, before.writing); /* it is still the caller's */
+    assert_int_equal(usage_of(r).writing, before.writing); /* still the caller's */
     assert_ok(hl_tier_seal(r->tier, &slot, s.crc, crcs, 2, &ref));
     assert_reads(r, &ref, &s, 0, s.size);
     free(crcs);
@@ -368,7 +368,7 @@ static void a_wrong_byte_in_the_medium_is_found_by_the_read_that_touches_it(void
     assert_reads(r, &ref, &s, 5, MIB - 5);
     assert_reads(r, &ref, &s, 2 * MIB, s.size - 2 * MIB);
     assert_int_equal(hl_tier_read(r->tier, &ref, 0, back, s.size), HL_ECORRUPT);
-    /* Not the byte itself, but its MiB. */
+    /* Any byte of the same MiB shows the damage. */
     assert_int_equal(hl_tier_read(r->tier, &ref, MIB + 500000, back, 1), HL_ECORRUPT);
     assert_non_null(strstr(hl_error_text(), "chunk 1 of 4"));
     r->backend->damage(r, &ref, MIB + 17);
@@ -559,7 +559,7 @@ static void a_quota_below_the_medium_holds(void **state)
     r->limits = (struct hl_tier_limits){0};
 }
 
-/* A device has ways of its own. */
+/* A device copies in ways of its own. */
 static void a_pool_is_filled_and_read_by_the_copy_that_was_chosen_for_the_host(void **state)
 {
     struct tier_rig *r = *state;

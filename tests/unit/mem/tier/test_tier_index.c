@@ -1,4 +1,4 @@
-/* The index alone: a drop that waits for a call, which pins the entry meanwhile. */
+/* The index alone: a drop that waits for a call that has pinned the entry. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ static void *drop_main(void *arg)
     return NULL;
 }
 
-/* Until the drop has made the entry DROPPING: it is no longer found then. */
+/* Waits until the drop has made the entry DROPPING: from then on it is not found. */
 static void await_dropping(struct hl_tier_index *x, struct hl_id id)
 {
     struct hl_tier_entry *e;

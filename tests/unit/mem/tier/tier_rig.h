@@ -25,12 +25,12 @@ struct tier_rig;
 
 struct tier_backend {
     const char *name;
-    uint64_t quota, high, low;             /* what usage must say; by hand */
-    bool quarantines;                      /* drop of a pinned copy succeeds; its bytes stay */
+    uint64_t quota, high, low;             /* what usage must report; by hand */
+    bool quarantines;                      /* a pinned copy can be dropped; its bytes stay */
     bool persists;                         /* sealed copies survive hl_tier_close */
-    hl_status (*open)(struct tier_rig *r); /* medium and tier, or the tier again */
+    hl_status (*open)(struct tier_rig *r); /* opens medium and tier, or the tier again */
     void (*close)(struct tier_rig *r);     /* the medium, and what is left of it */
-    /* NULL: the medium can't be reached beside the tier */
+    /* NULL: the medium can't be changed except through the tier */
     void (*damage)(struct tier_rig *r, const struct hl_tier_ref *ref, uint64_t offset);
     const char *(*missing)(void); /* why it can't be tested here; NULL: it can */
 };

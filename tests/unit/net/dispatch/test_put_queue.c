@@ -1,4 +1,4 @@
-/* The queue of puts that several threads share. */
+/* The queue of puts, shared by several threads. */
 #include "support/test.h"
 
 #include <poll.h>
@@ -51,7 +51,7 @@ TEST(small_puts_of_many_threads_share_messages)
     hl_put_queue_stats(q, &stats);
     assert_int_equal(stats.puts, 320);
     assert_int_equal(stats.connects, 1);
-    assert_true(stats.batches < 320); /* they wait 20 ms for each other */
+    assert_true(stats.batches < 320); /* a put waits 20 ms for others */
     assert_int_equal(stats_of(server).batches, stats.batches);
     assert_int_equal(count_of(&s, 2), 320);
     for (size_t i = 0; i < 320; i++)
@@ -98,7 +98,7 @@ TEST(each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_again)
     store_fini(&s);
 }
 
-/* What became of puts that nobody waits for. */
+/* The results of puts without a waiting caller. */
 struct ends {
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -224,7 +224,7 @@ static void *stop_server(void *server)
     return NULL;
 }
 
-/* The handler has the first batch; the next ones are in line, or on their way. */
+/* The handler has the first batch; the next ones are queued, or on their way. */
 static void stop_amid_puts(size_t round)
 {
     struct store s;
@@ -244,11 +244,11 @@ static void stop_amid_puts(size_t round)
     assert_int_equal(pthread_create(&thread, NULL, stop_server, server), 0);
     uint64_t until_ns = hl_now_ns() + HL_NS_PER_S / 5; /* the server waits 2 s for its handlers */
     for (size_t i = 0; i < round * 1000 && hl_now_ns() < until_ns; i++)
-        sched_yield(); /* so far the stop has come */
+        sched_yield(); /* the stop has got this far */
     shut(&s, false);
     wait_ends(&ends, 101 + round);
     pthread_join(thread, NULL);
-    assert_int_equal(ends.ok, count_of(&s, 2)); /* whoever heard no has nothing there */
+    assert_int_equal(ends.ok, count_of(&s, 2)); /* a refused put has left nothing there */
     assert_int_equal(s.open, 0);
     assert_in_range(ends.ok, 1, 101 + round);
     hl_put_queue_close(q);

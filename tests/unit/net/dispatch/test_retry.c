@@ -20,7 +20,7 @@ struct hl_net_client {
 };
 
 static atomic_int first_is_rdma;          /* what the first connection gets */
-static atomic_int rdma_works, rdma_hangs; /* what an attempt meets */
+static atomic_int rdma_works, rdma_hangs; /* what an attempt finds */
 static atomic_int attempts, canceled, open_clients;
 static atomic_int no_adapter; /* on this host */
 
@@ -144,7 +144,7 @@ TEST(it_is_replaced_by_one_over_rdma_and_never_waits_for_it)
     struct hl_net_client *client = join(0, 1), *old = client;
     atomic_store(&rdma_hangs, 1);
     renew_until(&client, &attempts, 1);
-    /* The attempt ends only after this: had a call waited for it, it would not have come back. */
+    /* The attempt ends only after this: a call that waited for it would not have returned. */
     for (int i = 0; i < 100; i++)
         hl_net_renew(&client);
     assert_ptr_equal(client, old);
@@ -168,7 +168,7 @@ TEST(an_attempt_that_fails_is_repeated_and_counted)
     struct hl_net_client *client = join(0, 1), *old = client;
     renew_until(&client, &attempts, 3);
     assert_ptr_equal(client, old);
-    assert_true(counted("rdma-failed", "tcp") >= failed + 3); /* the third may not have ended */
+    assert_true(counted("rdma-failed", "tcp") >= failed + 3); /* the third one may not have ended */
     atomic_store(&rdma_works, 1);
     wait_for_rdma(&client);
     leave(client);
@@ -183,7 +183,8 @@ TEST(nothing_is_tried_before_its_time_or_when_it_is_not_wanted)
 
     for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
         struct hl_net_client *client = join(none[i].rdma, none[i].retry_ms), *old = client;
-        uint64_t end = hl_now_ns() + 20 * HL_NS_PER_MS; /* the row with 1 ms would try by now */
+        uint64_t end =
+            hl_now_ns() + 20 * HL_NS_PER_MS; /* with pauses of 1 ms it would have tried by now */
         while (hl_now_ns() < end)
             hl_net_renew(&client);
         assert_ptr_equal(client, old);

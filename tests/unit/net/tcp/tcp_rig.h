@@ -9,7 +9,7 @@
 #include "net/tcp/wire.h"
 #include "unit/net/net_rig.h"
 
-/* A connection that has said nothing; -1 when there is none to be had. */
+/* A connection that has sent nothing; -1 if there is none. */
 static int plain_connect(const char *address)
 {
     struct hl_addr addr;
@@ -23,7 +23,7 @@ static int plain_connect(const char *address)
     return fd;
 }
 
-/* False when the other side has closed. */
+/* False if the other side has closed. */
 static bool plain_send(int fd, const void *bytes, size_t len)
 {
     for (size_t done = 0; done < len;) {
@@ -35,8 +35,8 @@ static bool plain_send(int fd, const void *bytes, size_t len)
     return true;
 }
 
-/* False when the other side has closed, and when nothing comes, which is said. It asserts nothing,
- * because threads of a test call it, too: a failed assertion leaves only the test's own. */
+/* False if the other side has closed, or if nothing comes, which is printed. It asserts nothing,
+ * because threads of a test call it, too: a failed assertion must be in the test's own thread. */
 static bool plain_receive(int fd, void *bytes, size_t len)
 {
     for (size_t done = 0; done < len;) {
@@ -61,8 +61,8 @@ __attribute__((unused)) static bool say(int fd, const struct hl_tcp_msg *msg, co
     return plain_send(fd, head, sizeof(head)) && plain_send(fd, payload, msg->payload);
 }
 
-/* The next message that is not WAIT; false when the other side has closed, and when what comes is
- * no message or too long, which is said. */
+/* The next message other than WAIT; false if the other side has closed, or if what comes is not a
+ * message or too long, which is printed. */
 __attribute__((unused)) static bool listen_to(int fd, enum hl_tcp_direction direction,
                                               struct hl_tcp_msg *msg, uint8_t *payload, size_t cap)
 {
@@ -78,7 +78,7 @@ __attribute__((unused)) static bool listen_to(int fd, enum hl_tcp_direction dire
     return plain_receive(fd, payload, msg->payload);
 }
 
-/* A connection that has been let in. */
+/* A connection that has been admitted. */
 __attribute__((unused)) static int greeted_connect(const char *address)
 {
     static const uint8_t key[HL_NET_KEY];

@@ -12,7 +12,7 @@
 #define LEN      ((size_t)1 << 20)
 #define BITE     ((size_t)8 << 10)
 #define BITE_MS  10
-#define LIMIT_MS 50 /* of the message, of which a peer that reads so takes over a second */
+#define LIMIT_MS 50 /* for the whole message; the slow reader needs over a second for it */
 
 struct slow_peer {
     int fd;

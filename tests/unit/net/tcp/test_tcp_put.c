@@ -1,4 +1,4 @@
-/* Puts over TCP from a sender that does not keep to the rules, written with plain sockets. */
+/* Puts over TCP from a sender that breaks the rules, written with plain sockets. */
 #include "support/test.h"
 
 #include "support/fault.h"
@@ -13,7 +13,7 @@ static void wait_for_state(struct store *s, int state, size_t count)
     assert_int_equal(count_of(s, state), count);
 }
 
-/* PUT, up to READY. */
+/* Sends PUT; returns after READY. */
 static int begin_put(const struct hl_net_server *server, uint64_t len, uint32_t crc)
 {
     struct hl_tcp_msg msg;
@@ -46,7 +46,7 @@ TEST(a_put_that_breaks_off_is_aborted)
     fault_shown("tcp-put", "wrong-size", "refused-aborted");
 }
 
-/* What follows the bytes is the next message: more of them are none. */
+/* Whatever follows the bytes is the next message: excess bytes are not a valid one. */
 struct stopping {
     struct store *store;
     atomic_bool stop;
@@ -79,7 +79,7 @@ TEST(a_put_that_is_stopped_ends_at_once_and_only_that_one)
     pthread_join(thread, NULL);
     hl_net_close(client);
     shut(&s, false);
-    client = join(server, HL_NET_AUTO); /* one that nobody stops */
+    client = join(server, HL_NET_AUTO); /* one that is not stopped */
     assert_int_equal(hl_net_put(client, pool, MIB, hl_crc32(0, pool, MIB), 60000, &id), HL_OK);
     hl_net_close(client);
     hl_net_server_stop(server);
@@ -243,7 +243,8 @@ TEST(a_message_that_stops_in_its_middle_is_given_up)
         assert_true(is_closed(fd));
         close(fd);
     }
-    int idle = greeted_connect(hl_net_server_address(server)); /* but who asks nothing may stay */
+    int idle = greeted_connect(
+        hl_net_server_address(server)); /* but a client that asks nothing may stay */
     struct pollfd p = {.fd = idle, .events = POLLIN};
     assert_int_equal(poll(&p, 1, 500), 0);
     close(idle);

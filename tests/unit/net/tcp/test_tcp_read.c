@@ -1,5 +1,5 @@
-/* Reads over TCP from a server that answers wrongly: twice, in another order, too much, for
- * somebody else. The server is a plain socket on a thread of its own. */
+/* Reads over TCP from a server that answers wrongly: twice, in another order, too much, to the
+ * wrong request. The server is a plain socket on a thread of its own. */
 #include "support/test.h"
 
 #include <stdatomic.h>
@@ -22,7 +22,7 @@ enum lie {
     TOO_LONG,     /* more bytes than were asked for */
     TOO_SHORT,
     UNASKED,  /* for a request that was never made */
-    NOISE,    /* bytes of no protocol */
+    NOISE,    /* bytes that are not of the protocol */
     FLIPPED,  /* a bit of the header */
     CLOSES,   /* in the middle of an answer */
     PUT_WORD, /* an answer to a put */
@@ -54,7 +54,7 @@ static bool answers(struct liar *l, const struct hl_tcp_msg *ask)
         return sends(l, ask->op, ask->offset, ask->len) && sends(l, ask->op, ask->offset, ask->len);
     case WRONG_OFFSET:
         return sends(l, ask->op, ask->offset + 64, ask->len);
-    case TOO_LONG: /* a piece of the range may be MIB long, so the small fetch gets this */
+    case TOO_LONG: /* a piece of the range can be MIB long, so the small fetch gets this */
         return sends(l, ask->op, ask->offset, ask->len < MIB ? ask->len + 1 : ask->len);
     case TOO_SHORT:
         return sends(l, ask->op, ask->offset, ask->len - 1);
@@ -89,7 +89,7 @@ static bool answers(struct liar *l, const struct hl_tcp_msg *ask)
     }
 }
 
-/* Welcomes one client; answers three requests at a time, or each alone when it is small. */
+/* Welcomes one client; answers three requests at a time, or small ones alone. */
 static void *liar_main(void *arg)
 {
     struct liar *l = arg;
@@ -124,15 +124,15 @@ static void liar_start(struct liar *l, enum lie lie)
     assert_int_equal(pthread_create(&l->thread, NULL, liar_main, l), 0);
 }
 
-/* What a client saw of a liar. */
+/* What a client got from a lying server. */
 struct seen {
     hl_status first, again;        /* of two fetches; `first` may be that of the connect */
     char words[HL_ERROR_TEXT_MAX]; /* of the first one that failed */
     bool whole;                    /* the bytes of a fetch that was HL_OK are right */
 };
 
-/* Asserts nothing: a failed assertion leaves the caller's frame, which the liar's thread uses. The
- * client is as patient as its deadline, so a busy machine is no stall. */
+/* Asserts nothing: a failed assertion would leave the caller's frame, which the server's thread
+ * uses. The client waits as long as its deadline, so a busy machine does not count as a stall. */
 static void talk_to_liar(const struct liar *l, uint8_t *at, size_t len, struct seen *seen)
 {
     uint32_t crcs[PIECES];
@@ -157,7 +157,7 @@ static void talk_to_liar(const struct liar *l, uint8_t *at, size_t len, struct s
     hl_net_close(client);
 }
 
-/* `len` bytes from a server that tells `lie`, into `dst` between two guards. */
+/* Fetches `len` bytes from a server that tells `lie`, into `dst` between two guards. */
 static void fetch_from_liar(enum lie lie, uint8_t *dst, size_t len, struct seen *seen)
 {
     struct liar l;
@@ -183,7 +183,7 @@ static uint64_t counted(const char *cause)
     return n;
 }
 
-/* The fetch must end with `want`, and leave the bytes around it as they are. */
+/* The fetch must end with `want`, and leave the bytes around it unchanged. */
 static void expect(enum lie lie, size_t len, hl_status want, const char *cause)
 {
     struct seen seen;
@@ -199,7 +199,7 @@ static void expect(enum lie lie, size_t len, hl_status want, const char *cause)
         fail_msg("lie %d of %zu bytes: %s, not %s: %s", lie, len, hl_status_name(seen.first),
                  hl_status_name(want), seen.words);
     if (want != HL_OK)
-        assert_int_equal(seen.again, HL_EUNAVAIL); /* it is given up */
+        assert_int_equal(seen.again, HL_EUNAVAIL); /* the client was given up */
     assert_true(guarded && seen.whole);
     if (cause != NULL && counted(cause) != before + 1)
         fail_msg("lie %d of %zu bytes was not counted as %s", lie, len, cause);

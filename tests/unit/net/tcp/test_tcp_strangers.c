@@ -1,4 +1,4 @@
-/* Clients that are not ours at the TCP port: refused and disconnected, and others are served.
+/* Foreign clients at the TCP port: they are refused and disconnected, and others are served.
  *
  * An argument is the number of mutated first messages (100000 by default). */
 #include "support/test.h"
@@ -9,7 +9,7 @@
 #include "support/fault.h"
 #include "unit/net/tcp/tcp_rig.h"
 
-/* At once, and not after the 3 s that a HELLO may take; a busy machine needs a while for it. */
+/* At once means well before the 3 s that a HELLO may take; a busy machine needs a while for it. */
 #define BEFORE_HELLO_NS (5 * HL_NS_PER_S / 2)
 
 static long mutations = 100000;
@@ -21,7 +21,7 @@ static uint64_t cpu_ns(void)
     return (uint64_t)t.tv_sec * HL_NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
-/* A HELLO, valid but for what the test does to it. */
+/* A valid HELLO, except for what the test changes in it. */
 static void make_hello(uint8_t hello[HL_TCP_HELLO])
 {
     memset(hello, 0, HL_TCP_HELLO);
@@ -35,7 +35,7 @@ static void sum_up(uint8_t head[HL_TCP_HEAD])
         head[HL_TCP_HEAD - 4 + i] = (uint8_t)(crc >> 8 * i);
 }
 
-/* Flips, cuts, doubles; every other one with its checksum made right again. Returns the length. */
+/* Flips, truncates, doubles; every second one gets a right checksum again. Returns the length. */
 static size_t mutate(uint32_t *seed, uint8_t *bytes, size_t cap)
 {
     make_hello(bytes);
@@ -58,7 +58,7 @@ static size_t mutate(uint32_t *seed, uint8_t *bytes, size_t cap)
     return len;
 }
 
-/* Resets, so that a hundred thousand connections leave none in TIME_WAIT. */
+/* Resets the connection, so that a hundred thousand of them leave none in TIME_WAIT. */
 static void hang_up(int fd)
 {
     struct linger now = {1, 0};
@@ -85,7 +85,7 @@ TEST(mutated_first_messages_leave_the_server_alive_and_still)
     assert_true(stats_of(server).refused > (uint64_t)mutations / 10);
     assert_int_equal(hl_log_count(HL_LOG_WARN), said);
     uint64_t before = cpu_ns();
-    poll(NULL, 0, 300); /* the measured interval, nothing is waited for */
+    poll(NULL, 0, 300); /* this is the measured interval, not a wait */
     assert_true(cpu_ns() - before < 60 * HL_NS_PER_MS);
     check_fetch(client, 5, 3 * MIB);
     hl_net_close(client);
@@ -93,7 +93,7 @@ TEST(mutated_first_messages_leave_the_server_alive_and_still)
     fault_shown("tcp-read", "foreign", "refused-served-on");
 }
 
-/* What ended a daemon that listened by UCX. */
+/* Bytes that once ended a daemon that listened by UCX. */
 TEST(zeros_and_letters_are_turned_away_at_once)
 {
     static uint8_t noise[3000];
@@ -130,7 +130,7 @@ TEST(half_open_connections_keep_nobody_out)
     struct hl_net_client *client = join(server, HL_NET_AUTO);
     assert_true(hl_now_ns() - begin < BEFORE_HELLO_NS);
     check_fetch(client, 5, 2 * MIB);
-    assert_true(is_closed(fds[0])); /* the oldest went first */
+    assert_true(is_closed(fds[0])); /* the oldest was closed first */
     hl_net_close(client);
     hl_net_server_stop(server);
     for (size_t i = 0; i < HL_ARRAY_LEN(fds); i++)
@@ -181,9 +181,9 @@ TEST(a_shortage_of_descriptors_is_warned_of_once_a_second_and_passes)
     while (hl_log_count(HL_LOG_WARN) == said)
         assert_true(hl_now_ns() < limit);
     uint64_t from = cpu_ns();
-    poll(NULL, 0, 500); /* the measured interval, nothing is waited for */
+    poll(NULL, 0, 500); /* this is the measured interval, not a wait */
     assert_true(cpu_ns() - from < 100 * HL_NS_PER_MS);
-    check_fetch(client, 5, 2 * MIB); /* who is in is served */
+    check_fetch(client, 5, 2 * MIB); /* an admitted client is served */
     assert_true(hl_log_count(HL_LOG_WARN) <= said + 2);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     struct hl_net_client *later = join(server, HL_NET_AUTO);
@@ -234,7 +234,8 @@ TEST(only_who_shows_the_key_is_let_in)
     hl_net_close(client);
     hl_net_server_stop(server);
     server = serve_with_key(none);
-    assert_int_equal(join_with_key(server, key, &client), HL_OK); /* nobody asks for it */
+    assert_int_equal(join_with_key(server, key, &client),
+                     HL_OK); /* the server does not ask for it */
     hl_net_close(client);
     hl_net_server_stop(server);
 }
@@ -262,11 +263,11 @@ TEST(another_version_is_told_so)
 TEST(what_is_no_request_ends_the_connection_that_sent_it)
 {
     static const struct hl_tcp_msg wrong[] = {
-        {.type = HL_TCP_TYPE_HELLO, .payload = HL_NET_KEY}, /* twice */
+        {.type = HL_TCP_TYPE_HELLO, .payload = HL_NET_KEY}, /* sent twice */
         {.type = HL_TCP_TYPE_ASK, .op = 1, .len = HL_CHUNK + 1},
         {.type = HL_TCP_TYPE_ASK, .op = 1},
         {.type = HL_TCP_TYPE_READY, .op = 1},                /* only servers say that */
-        {.type = HL_TCP_TYPE_BATCH, .op = 1, .payload = 64}, /* no list */
+        {.type = HL_TCP_TYPE_BATCH, .op = 1, .payload = 64}, /* not a list */
         {.type = HL_TCP_TYPE_BATCH, .op = 1, .payload = HL_WIRE_LIST_MAX + 1},
     };
     struct vault v = {0};
@@ -299,7 +300,7 @@ TEST(rdma_is_refused_where_there_is_none)
     hl_net_server_stop(server);
 }
 
-/* A client that asks and does not take the answers holds one thread, not the others. */
+/* A client that asks and does not take the answers occupies one thread, not the others. */
 TEST(who_takes_no_answers_holds_up_nobody_else)
 {
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
@@ -311,7 +312,7 @@ TEST(who_takes_no_answers_holds_up_nobody_else)
     check_fetch(client, 5, 9 * MIB);
     hl_net_close(client);
     uint64_t begin = hl_now_ns();
-    hl_net_server_stop(server); /* it does not wait for him either */
+    hl_net_server_stop(server); /* stopping does not wait for it either */
     assert_true(hl_now_ns() - begin < 4 * HL_NS_PER_S);
     close(fd);
 }

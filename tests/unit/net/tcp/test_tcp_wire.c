@@ -1,4 +1,4 @@
-/* The messages of the data protocol over TCP: bytes by hand, and what the decoder must refuse. */
+/* The messages of the data protocol over TCP: hand-made bytes, and what the decoder must refuse. */
 #include "support/test.h"
 
 #include <string.h>
@@ -83,7 +83,7 @@ TEST(a_flipped_bit_anywhere_is_refused)
         }
 }
 
-/* With a right checksum: the fields themselves are wrong. */
+/* The checksum is right: the fields themselves are wrong. */
 TEST(lengths_and_fields_out_of_bounds_are_refused)
 {
     static const struct hl_tcp_msg wrong[] = {

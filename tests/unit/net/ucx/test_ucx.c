@@ -167,7 +167,7 @@ static void chunks_with_a_wrong_checksum_are_named(void **state)
     hl_net_server_stop(server);
     pool[base + 2 * MIB + 17] ^= 1;
     pool[base + 9 * MIB + 99] ^= 0x80;
-    /* Only the bad ones again, from an undamaged replica. */
+    /* Only the bad chunks again, from an undamaged replica. */
     server = serve(NULL, HL_NET_AUTO);
     client = join(server, HL_NET_AUTO);
     for (size_t i = 0; i < 2; i++) {
@@ -486,7 +486,7 @@ static void an_idle_server_sleeps(void **state)
     struct timespec before, after, nap = {0, 300 * 1000000l};
     check_fetch(client, 0, 64);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-    nanosleep(&nap, NULL); /* the measured interval, nothing is waited for */
+    nanosleep(&nap, NULL); /* this is the measured interval, not a wait */
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     int64_t used = (after.tv_sec - before.tv_sec) * 1000000000ll + after.tv_nsec - before.tv_nsec;
     assert_true(used < 60 * 1000000ll);

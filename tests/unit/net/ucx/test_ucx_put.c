@@ -1,4 +1,4 @@
-/* Puts: batches, pieces, back-pressure, and senders that do not keep to the rules. */
+/* Puts: batches, pieces, back-pressure, and senders that break the rules. */
 #include <poll.h>
 
 #include "base/pace.h"
@@ -7,7 +7,7 @@
 #include "support/fault.h"
 #include "support/process_state.h"
 
-/* Sizes around every border: entry, batch, piece, chunk. */
+/* Sizes around every boundary: entry, batch, piece, chunk. */
 static const size_t mixed[] = {
     64,      1,   7,  8,   4096,    65536 - 24, 65536 - 23,  65536, 65537, 100000, 64,    64,
     MIB - 1, MIB, 64, 300, MIB + 1, 5 * MIB,    9 * MIB + 3, 2,     40000, 40000,  40000, 17};
@@ -51,7 +51,7 @@ static void many_puts_of_all_sizes_each_land_as_themselves(void **state)
     store_fini(&s);
 }
 
-/* What is left when the last piece goes has waited for all that went before. */
+/* What is left when the last piece is sent has waited for everything before it. */
 static void a_paced_put_goes_out_no_faster(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void one_refused_put_of_many_leaves_the_others(void **state)
     store_fini(&s);
 }
 
-/* ---- a handler that takes its time ---- */
+/* ---- a slow handler ---- */
 
 struct putter {
     char address[64];
@@ -141,7 +141,7 @@ static struct putter putter_of(const struct hl_net_server *server, size_t len)
     return p;
 }
 
-/* All are joined before one is judged: a failed assertion leaves the frame that they use. */
+/* All are joined before one is judged: a failed assertion would leave the frame that they use. */
 static void join_putters(const pthread_t *threads, const struct putter *putters, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -236,7 +236,7 @@ static void what_is_stored_while_the_server_stops_is_answered(void **state)
     int before = threads_in_call(getpid(), -1);
     assert_int_equal(pthread_create(&threads[1], NULL, stop, server), 0);
     while (threads_in_call(getpid(), -1) > before && hl_now_ns() < limit)
-        poll(NULL, 0, 1); /* one more, till the server's has ended */
+        poll(NULL, 0, 1); /* once more, until the server's thread has ended */
     bool ended = threads_in_call(getpid(), -1) <= before;
     shut(&s, false);
     pthread_join(threads[1], NULL);
@@ -273,9 +273,10 @@ static void stop_with_puts(void)
     store_fini(&s);
 }
 
-/* A client that connects just then once brought UCX down. Not more often: where a process has
- * several workers that open and close connections all the time, UCX 1.13 itself asserts now and
- * then (async.c, "handler->async == async"), after about a thousand of these stops. */
+/* A client that connects at that moment once crashed UCX. Not repeated more often: in a process
+ * with several workers that open and close connections all the time, UCX 1.13 itself fails an
+ * assertion now and then (async.c, "handler->async == async"), after about a thousand of these
+ * stops. */
 static void a_stop_with_puts_at_the_handler_and_in_line_leaves_nothing_open(void **state)
 {
     (void)state;
@@ -283,7 +284,7 @@ static void a_stop_with_puts_at_the_handler_and_in_line_leaves_nothing_open(void
         stop_with_puts();
 }
 
-/* ---- a client that we write ourselves ---- */
+/* ---- a client written by the test ---- */
 
 struct rogue {
     struct hl_ucx ucx;
@@ -396,7 +397,7 @@ static void wait_for_state(struct store *s, int state, size_t count)
         assert_true(hl_now_ns() < limit);
 }
 
-/* The server counts after its handler has done it. */
+/* The server counts after its handler has returned. */
 static void wait_for_aborted(const struct hl_net_server *server, uint64_t count)
 {
     uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
@@ -498,7 +499,7 @@ static void batches_that_are_garbled_out_of_order_or_a_strangers_store_nothing(v
         refused_and_dropped(&r, server, before);
     }
     uint64_t before = stats_of(server).refused;
-    rogue_open(&r, server); /* a stranger's session: nobody is dropped for it */
+    rogue_open(&r, server); /* a foreign session: no client is dropped for it */
     rogue_sends(&r, (struct hl_wire_tag){HL_WIRE_BATCH, r.session ^ 1, 0, 0}, good, len);
     rogue_sends(&r, (struct hl_wire_tag){.session = r.session}, good, len);
     uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
@@ -526,8 +527,8 @@ static void a_silent_put_is_given_up_after_the_limit(void **state)
     struct hl_net_server *server = serve_store(&s, 1, 200);
     rogue_open(&r, server);
     rogue_put(&r, 1, 8 * MIB);
-    /* The only place of the queue is taken: the next one gets it when the silent one is given up.
-     */
+    /* The only place in the queue is taken: the next put gets it when the silent one is given
+     * up. */
     struct putter p = putter_of(server, 3 * MIB);
     put_once(&p);
     if (p.st != HL_OK)
@@ -541,8 +542,8 @@ static void a_silent_put_is_given_up_after_the_limit(void **state)
     store_fini(&s);
 }
 
-/* A piece as long as the whole object comes in several messages of the transport, and breaks off.
- */
+/* A piece as long as the whole object arrives in several messages of the transport, and breaks
+ * off. */
 static void a_piece_that_is_too_long_and_breaks_off_gives_its_room_back(void **state)
 {
     (void)state;
@@ -559,11 +560,11 @@ static void a_piece_that_is_too_long_and_breaks_off_gives_its_room_back(void **s
         struct hl_wire_tag tag = {HL_WIRE_PIECE, r.session, 1, 0};
         ucp_request_param_t param = {0};
         void *request = ucp_tag_send_nbx(r.ep, big, len, hl_wire_tag(&tag), &param);
-        assert_false(UCS_PTR_IS_ERR(request)); /* whether it breaks off or is whole: refused */
+        assert_false(UCS_PTR_IS_ERR(request)); /* refused, whether it breaks off or is complete */
         rogue_close(&r);
         wait_for_state(&s, 3, (size_t)i + 1);
     }
-    /* The only place of the queue is free again. */
+    /* The only place in the queue is free again. */
     struct putter p = putter_of(server, 3 * MIB);
     put_once(&p);
     if (p.st != HL_OK)

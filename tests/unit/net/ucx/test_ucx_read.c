@@ -1,5 +1,5 @@
-/* Reads from a server that answers wrongly: twice, in another order, too much, for somebody else.
- * The server is ours, on a thread of its own, and speaks UCX as the real one does. */
+/* Reads from a server that answers wrongly: twice, in another order, too much, to the wrong
+ * request. The test's server, on a thread of its own, speaks UCX as the real one does. */
 #include "support/test.h"
 
 #include <stdatomic.h>
@@ -15,19 +15,19 @@
 #define LEN      (PIECES * (size_t)PIECE)
 
 #define PATIENCE_MS  10000
-#define STOP_LOOK_NS HL_NS_PER_MS /* `stop` is looked at this often */
+#define STOP_LOOK_NS HL_NS_PER_MS /* how often `stop` is checked */
 
 enum lie {
     HONEST,
     TWICE,           /* each fragment comes two times */
-    ANSWERED_TWICE,  /* the last fragment of an answer, and then all of the answer again */
+    ANSWERED_TWICE,  /* the last fragment of an answer, and then the whole answer again */
     PIECES_BACKWARD, /* the last request is answered first */
-    SWAPPED,         /* two fragments of a piece change places */
+    SWAPPED,         /* two fragments of a piece are swapped */
     TOO_LONG,        /* one fragment reaches beyond its piece */
-    SHORT_HEADER,    /* the header says less than has come */
+    SHORT_HEADER,    /* the header gives less than what was sent */
     EMPTY,           /* no bytes: not a message of the protocol; the good one follows */
     UNASKED,         /* for requests that were never made, before each fragment */
-    NOISE,           /* bytes of no protocol, before each fragment */
+    NOISE,           /* bytes that are not of the protocol, before each fragment */
 };
 
 struct liar {
@@ -49,7 +49,7 @@ static void says(struct liar *l, const void *header, size_t header_len, const vo
                                  .flags = UCP_AM_SEND_FLAG_EAGER};
     void *request = ucp_am_send_nbx(l->ep, HL_WIRE_AM_ID, header, header_len, data, len, &param);
     if (UCS_PTR_IS_ERR(request))
-        return; /* the client has given us up */
+        return; /* the client has given up */
     while (!hl_ucx_request_done(request) && !atomic_load(&l->stop))
         ucp_worker_progress(l->ucx.worker);
 }
@@ -91,7 +91,7 @@ static void answers(struct liar *l, const struct hl_wire *ask)
 }
 
 /* The requests of one fetch wait until all have come; they are answered outside of the callback.
- * Those of the next one may come while the last answers are being sent. */
+ * Those of the next one can come while the last answers are being sent. */
 static void answer_all(struct liar *l)
 {
     struct hl_wire asked[PIECES];
@@ -185,7 +185,7 @@ static void liar_stop(struct liar *l)
     pthread_join(l->thread, NULL);
 }
 
-/* What a client saw of a liar. */
+/* What a client got from a lying server. */
 struct seen {
     hl_status first, again;        /* of two fetches; `first` may be that of the connect */
     char words[HL_ERROR_TEXT_MAX]; /* of the first one that failed */
@@ -199,8 +199,8 @@ static hl_status note_status(struct seen *seen, hl_status st)
     return st;
 }
 
-/* Asserts nothing: a failed assertion leaves the caller's frame, which the liar's thread uses. The
- * client is as patient as its deadline, so a busy machine is no stall. */
+/* Asserts nothing: a failed assertion would leave the caller's frame, which the server's thread
+ * uses. The client waits as long as its deadline, so a busy machine does not count as a stall. */
 static void talk_to_liar(const struct liar *l, uint8_t *at, struct seen *seen)
 {
     uint32_t crcs[PIECES];
@@ -220,7 +220,7 @@ static void talk_to_liar(const struct liar *l, uint8_t *at, struct seen *seen)
         seen, hl_net_fetch_verified(client, FRAGMENT, at, LEN, crcs, PATIENCE_MS, &bad));
     if (seen->first == HL_OK) {
         seen->whole = memcmp(at, pool + FRAGMENT, LEN) == 0;
-        /* What came too much is nothing that the next fetch takes for its own. */
+        /* The next fetch must not take excess bytes for its own. */
         seen->again = note_status(
             seen, hl_net_fetch_verified(client, FRAGMENT, at, LEN, crcs, PATIENCE_MS, &bad));
         if (seen->again == HL_OK)
@@ -231,8 +231,8 @@ static void talk_to_liar(const struct liar *l, uint8_t *at, struct seen *seen)
     hl_net_close(client);
 }
 
-/* Fetches from a server that tells `lie`, between two guards that must stay as they are. The fetch
- * must end with `want`; the bytes are right when that is HL_OK. */
+/* Fetches from a server that tells `lie`, between two guards that must stay unchanged. The fetch
+ * must end with `want`; if that is HL_OK, the bytes are right. */
 static void expect(enum lie lie, hl_status want)
 {
     struct liar l;
@@ -302,7 +302,7 @@ TEST(a_fragment_of_a_wrong_size_is_never_taken)
 {
     expect(TOO_LONG, HL_EUNAVAIL);
     assert_true(counted("wrong-size") > 0);
-    expect(SHORT_HEADER, HL_ETIMEDOUT); /* none of its messages is one */
+    expect(SHORT_HEADER, HL_ETIMEDOUT); /* none of its messages is valid */
     expect(EMPTY, HL_OK);
     fault_shown("tcp-read", "wrong-size", "refused");
 }
@@ -311,7 +311,7 @@ TEST(what_nobody_asked_for_is_dropped)
 {
     expect(UNASKED, HL_OK);
     assert_true(counted("foreign") > 0);
-    uint64_t garbled = counted("garbled"); /* EMPTY is, and SHORT_HEADER */
+    uint64_t garbled = counted("garbled"); /* EMPTY is garbled, and SHORT_HEADER */
     assert_true(garbled > 0);
     expect(NOISE, HL_OK);
     assert_true(counted("garbled") > garbled);

@@ -1,4 +1,4 @@
-/* Clients that are not ours, by UCX and by plain bytes: refused and dropped, others are served. */
+/* Foreign clients, by UCX and by plain bytes: they are refused and dropped, others are served. */
 #include "support/test.h"
 
 #include "base/log.h"
@@ -15,7 +15,7 @@ static void wait_for_refusals(struct hl_net_server *server, uint64_t count)
     } while (stats.refused < count);
 }
 
-/* A UCX program that is not ours, connected to the server. */
+/* A foreign UCX program, connected to the server. */
 struct stranger {
     struct hl_ucx ucx;
     ucp_ep_h ep;
@@ -108,7 +108,7 @@ TEST(strangers_and_garbled_messages_are_refused_and_others_are_served)
     fault_shown("tcp-read", "foreign", "refused-served-on");
 }
 
-/* UCX 1.18 freed memory twice now and then, and said each time what it had left. */
+/* UCX 1.18 sometimes freed memory twice, and each time reported what it had left. */
 TEST(strangers_leave_in_a_rendezvous_and_ucx_has_nothing_left_over)
 {
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);

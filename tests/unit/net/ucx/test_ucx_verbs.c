@@ -10,7 +10,7 @@
 
 static char sys[] = "/tmp/helios-test-verbs-XXXXXX";
 
-/* Its folders are made; text NULL: a folder. */
+/* Creates it with its folders; text NULL: it is a folder. */
 static void add(const char *path, const char *text)
 {
     char full[512], command[640];

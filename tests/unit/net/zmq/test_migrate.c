@@ -22,12 +22,12 @@
 #define BIG     (48 * MIB)
 #define CHUNK   (256u << 10)
 #define SEND_MS 20000
-/* Sanitizers on a busy machine may keep a thread waiting for longer than the default second. */
+/* On a busy machine sanitizers can keep a thread waiting for longer than the default second. */
 #define PATIENT_MS 8000
 
-static uint8_t *source; /* BIG bytes that nothing repeats in */
+static uint8_t *source; /* BIG bytes without repetitions */
 
-/* Where objects go; several may be arriving at once. */
+/* Where objects are stored; several can be arriving at once. */
 struct vault {
     atomic_int begun, committed, aborted;
     atomic_int refuse_begin, refuse_commit;
@@ -67,7 +67,7 @@ static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32
         free(slot);
         return hl_fail(HL_ECONFLICT, "sealing failed");
     }
-    (void)atomic_load(&v->seen); /* the test is done with the commit before */
+    (void)atomic_load(&v->seen); /* the test is done with the previous commit */
     free(v->last);
     v->last = malloc(slot->size);
     memcpy(v->last, slot->bytes, slot->size);
@@ -170,7 +170,7 @@ TEST(a_table_of_checksums_is_used_and_found_out_when_it_lies)
     stop(server, &v);
 }
 
-/* Each chunk but the first waits until the one before is paid for. */
+/* Each chunk but the first waits until the previous one is paid for. */
 TEST(a_paced_migration_goes_out_no_faster_and_asks_nothing_again)
 {
     struct vault v = {0};
@@ -227,7 +227,7 @@ TEST(a_receiver_that_is_full_says_so_in_its_own_words)
     assert_int_equal(hl_migrate_send(&opts, source, MIB, crc, SEND_MS, NULL), HL_ECONFLICT);
     assert_non_null(strstr(hl_error_text(), "sealing failed"));
     hl_migrate_server_stop(server);
-    assert_int_equal(v.aborted, 0); /* commit was its end */
+    assert_int_equal(v.aborted, 0); /* commit ended it */
 }
 
 TEST(nobody_at_the_address_is_an_error_in_time)
@@ -341,7 +341,7 @@ TEST(a_sender_killed_in_the_middle_is_resumed_with_what_is_missing)
     assert_true(st.resumed >= 1);
     assert_int_equal(v.begun, 1);
 
-    /* Sent a third time: it is there already. */
+    /* Sent a third time: it is already there. */
     assert_int_equal(hl_migrate_send(&opts, source, BIG, crc, SEND_MS, &r), HL_OK);
     assert_int_equal(r.chunks_sent, 0);
     assert_int_equal(v.committed, 1);

@@ -156,7 +156,7 @@ TEST(headers_that_contradict_themselves_are_refused)
     bad[8].id = (struct hl_id){0, 0};
     bad[9].flags = HL_MIG_F_ZSTD;
     bad[10].type = HL_MIG_TYPE_END;
-    bad[11].flags = 2; /* a flag nobody knows */
+    bad[11].flags = 2; /* an unknown flag */
     bad[12].flags = HL_MIG_F_ZSTD, bad[12].length = 0;
     bad[13].flags = HL_MIG_F_ZSTD, bad[13].length = CHUNK; /* no smaller than the chunk */
     bad[14].flags = HL_MIG_F_ZSTD, bad[14].type = HL_MIG_OPEN, bad[14].length = 0;
@@ -190,7 +190,7 @@ TEST(chunks_may_come_in_any_order_and_twice)
     assert_int_equal(r.frame.epoch, 10);
     assert_int_equal(((const uint8_t *)r.payload)[0], 0x1d); /* all but chunk 1 */
 
-    r = tell_chunk(in, 1); /* of the epoch before: good all the same */
+    r = tell_chunk(in, 1); /* from the previous epoch: good nevertheless */
     assert_int_equal(r.frame.type, HL_MIG_DONE);
     assert_int_equal(r.frame.result.hi, 2); /* MiB, started */
     assert_int_equal(r.frame.result.lo, hl_crc32(0, object, TOTAL));
@@ -239,7 +239,7 @@ TEST(foreign_and_unasked_for_chunks_are_refused)
     f.length = CHUNK;
     r = tell(in, &f, object);
     assert_int_equal(r.frame.status, HL_EPROTO);
-    f = frame(HL_MIG_STATE); /* what only a receiver says */
+    f = frame(HL_MIG_STATE); /* only a receiver sends this */
     f.length = 1;
     assert_int_equal(tell(in, &f, "x").send, 0);
     uint8_t header[HL_MIG_HEADER];
@@ -249,7 +249,7 @@ TEST(foreign_and_unasked_for_chunks_are_refused)
     assert_int_equal(r.send, 0);
     assert_int_equal(stats_of(in).refused, 4);
     assert_int_equal(stats_of(in).chunks, 0);
-    /* A sender that never looks at its credit. */
+    /* A sender that ignores its credit. */
     unsigned without = 0;
     struct hl_mig_frame again = data_frame(0);
     again.crc ^= 1;
@@ -313,13 +313,13 @@ TEST(a_canceled_migration_is_freed_at_once_and_stays_canceled)
     assert_int_equal(s.aborted, 1);
     assert_int_equal(stats_of(in).open_now, 0);
     assert_int_equal(stats_of(in).canceled, 1);
-    /* Its sender, who does not know yet, is told; it can't open it again by asking for more. */
+    /* Its sender does not know yet and is told; it can't reopen it by asking for more. */
     assert_int_equal(tell_chunk(in, 0).frame.status, HL_ECANCELED);
     open.type = HL_MIG_RESUME;
     assert_int_equal(tell(in, &open, NULL).frame.status, HL_ECANCELED);
     assert_int_equal(stats_of(in).refused, 0);
     assert_int_equal(s.begun, 1);
-    /* Beginning anew is another matter. */
+    /* Starting again is allowed. */
     open.type = HL_MIG_OPEN;
     assert_int_equal(tell(in, &open, NULL).frame.type, HL_MIG_STATE);
     for (uint32_t i = 0; i < 5; i++)
@@ -334,7 +334,7 @@ TEST(a_canceled_migration_is_freed_at_once_and_stays_canceled)
 }
 
 /* A sender that asks for the state while the last chunks are being placed leaves the epoch of their
- * answer, and would send everything again, and again. */
+ * answer, and would send everything again and again. */
 TEST(a_refused_migration_is_not_begun_again_by_a_resume)
 {
     struct sink s = {0};
@@ -356,7 +356,7 @@ TEST(a_refused_migration_is_not_begun_again_by_a_resume)
     assert_int_equal(tell_chunk(in, 0).frame.status, HL_ECORRUPT);
     assert_int_equal(s.begun, 1);
     assert_int_equal(s.aborted, 1);
-    /* An OPEN begins anew. */
+    /* An OPEN starts again. */
     open = frame(HL_MIG_OPEN);
     assert_int_equal(tell(in, &open, NULL).frame.type, HL_MIG_STATE);
     for (uint32_t i = 0; i < 5; i++)
@@ -403,7 +403,7 @@ TEST(compressed_chunks_land_and_damaged_ones_are_asked_for_again)
     hl_mig_inbox_destroy(in);
 }
 
-/* The destination ends where the chunk ends: ASan sees a byte too many. */
+/* The destination ends where the chunk ends, so that ASan sees one byte too many. */
 TEST(hostile_compressed_bytes_are_refused_and_stay_within_the_chunk)
 {
     struct hl_mig_unpack *u;
@@ -455,15 +455,16 @@ TEST(a_packer_gives_up_on_what_does_not_shrink)
     }
     assert_int_equal(hl_mig_pack_create(1, CHUNK, &p), HL_OK);
     assert_null(hl_mig_pack(p, noise, CHUNK, 1, &n));
-    assert_non_null(hl_mig_pack(p, zeros, CHUNK, 0, &n)); /* a level asks no rate */
+    assert_non_null(hl_mig_pack(p, zeros, CHUNK, 0, &n)); /* a level does not depend on the rate */
     assert_true(n > 0 && n < CHUNK / 100);
     hl_mig_pack_destroy(p);
     assert_int_equal(hl_mig_pack_create(HL_MIGRATE_ZSTD_AUTO, CHUNK, &p), HL_OK);
-    assert_null(hl_mig_pack(p, zeros, CHUNK, 0, &n));     /* the line is not known */
-    assert_null(hl_mig_pack(p, noise, CHUNK, 1, &n));     /* does not shrink: one chunk rests */
+    assert_null(hl_mig_pack(p, zeros, CHUNK, 0, &n)); /* the line's rate is not known */
+    assert_null(
+        hl_mig_pack(p, noise, CHUNK, 1, &n)); /* does not shrink: the next chunk is not tried */
     assert_null(hl_mig_pack(p, zeros, CHUNK, 1, &n));     /* that one */
     assert_non_null(hl_mig_pack(p, zeros, CHUNK, 1, &n)); /* a line of 1 byte/s: pays */
-    assert_null(hl_mig_pack(p, zeros, CHUNK, 1e15, &n));  /* a line nothing is as fast as */
+    assert_null(hl_mig_pack(p, zeros, CHUNK, 1e15, &n));  /* a line faster than any compressor */
     assert_non_null((hl_mig_pack(p, zeros, CHUNK, 1, &n), hl_mig_pack(p, zeros, CHUNK, 1, &n)));
     hl_mig_pack_destroy(p);
     int level = 7;

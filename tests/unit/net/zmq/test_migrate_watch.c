@@ -1,4 +1,4 @@
-/* Peers that fail the handshake of a receiver with a secret are counted, and nobody else is. */
+/* Peers that fail the handshake of a receiver with a secret are counted, and no others. */
 #include "support/test.h"
 
 #include <arpa/inet.h>
@@ -85,7 +85,7 @@ static void wait_until_refused(const struct hl_migrate_server *server, uint64_t 
     assert_int_equal(refused(server), count);
 }
 
-/* ZMTP 3.0's greeting, and bytes behind it; read until the receiver closes. */
+/* Sends ZMTP 3.0's greeting and some bytes; reads until the receiver closes. */
 static void stranger(const struct hl_migrate_server *server, const char *mechanism,
                      const uint8_t *more, size_t more_len)
 {
