@@ -11,6 +11,7 @@
 #include "agent/agent_private.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "os/file.h"
 #include "os/step_page.h"
 
@@ -138,7 +139,8 @@ static void tell_rank(const struct hl_step_page *page, uint64_t now_ns, int64_t 
         .generation = (uint32_t)s.generation,
         .stopped = process_is_stopped(rank->pid),
         .recovery = recovery_of(rank, &s, now_ns, wall_ms),
-        .trouble = s.troubles > 0 ? hl_arena_strdup(arena, s.trouble) : "",
+        /* A text that is not UTF-8 would make the whole heartbeat invalid. */
+        .trouble = s.troubles > 0 ? hl_utf8_clean(arena, s.trouble, strlen(s.trouble)) : "",
         .troubles = (uint32_t)s.troubles,
     };
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "hw/executor.h"
 #include "os/process.h"
 
@@ -274,6 +275,13 @@ struct hl_api_container_spec hl_container_spec_to_api(const struct hl_container_
     };
 }
 
+/* A message may end in the middle of a character, or have what a program said. Text that is not
+ * UTF-8 would make the heartbeat invalid that tells of all containers. */
+static char *clean_text(struct hl_arena *arena, const char *text)
+{
+    return text != NULL ? hl_utf8_clean(arena, text, strlen(text)) : NULL;
+}
+
 struct hl_api_container_status hl_container_status_to_api(const struct hl_container_status *s,
                                                           struct hl_arena *arena)
 {
@@ -301,12 +309,12 @@ struct hl_api_container_status hl_container_status_to_api(const struct hl_contai
         .state = (enum hl_api_container_state)s->state,
         .exit_code = s->exit_code,
         .signal = s->signal,
-        .message = hl_arena_strdup(arena, s->message),
-        .binding = hl_arena_strdup(arena, s->binding),
+        .message = clean_text(arena, s->message),
+        .binding = clean_text(arena, s->binding),
         .started_ms = s->started_ms,
         .finished_ms = s->finished_ms,
         .ranks = ranks,
-        .warning = hl_arena_strdup(arena, s->warning),
+        .warning = clean_text(arena, s->warning),
         .steps_file = "", /* set by the Agent */
         .lost = s->lost,
     };

@@ -130,6 +130,13 @@ hl_status hl_socket_check_peer(int fd)
                    (int)who.pid, (unsigned)who.uid, (unsigned)geteuid());
 }
 
+int hl_socket_peer_pid(int fd)
+{
+    struct ucred who;
+    socklen_t len = sizeof(who);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 ? (int)who.pid : 0;
+}
+
 static uint64_t deadline_of(int timeout_ms)
 {
     return timeout_ms <= 0 ? 0 : hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;

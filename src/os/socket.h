@@ -28,6 +28,8 @@ hl_status hl_socket_accept(int listener, int *out) HL_CHECK;
 /* For a Unix socket of any type: checks that the peer runs as this process's user or as root.
  * HL_EPERM names the peer's user. */
 hl_status hl_socket_check_peer(int fd) HL_CHECK;
+/* Pid of the process that connected; 0 if it can't be seen from here. */
+int hl_socket_peer_pid(int fd);
 hl_status hl_socket_connect(const char *path, int timeout_ms, int *out) HL_CHECK;
 
 /* One message; pass -1 for no descriptor. timeout_ms 0: HL_EBUSY instead of waiting. */

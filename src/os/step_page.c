@@ -159,10 +159,21 @@ void hl_step_held(struct hl_step_page *p, uint64_t address, uint64_t size)
     page_leave(p);
 }
 
+/* How many bytes of the text fit, in whole UTF-8 characters. */
+static size_t trouble_fits(const char *text)
+{
+    size_t len = strnlen(text, HL_STEP_TEXT);
+    if (len < HL_STEP_TEXT)
+        return len;
+    for (len--; len > 0 && ((unsigned char)text[len] & 0xC0) == 0x80;)
+        len--; /* the first byte left out would be in the middle of a character */
+    return len;
+}
+
 void hl_step_trouble(struct hl_step_page *p, const char *text)
 {
     uint64_t words[HL_STEP_TEXT / sizeof(uint64_t)] = {0};
-    snprintf((char *)words, sizeof(words), "%s", text);
+    memcpy(words, text, trouble_fits(text));
     page_enter(p);
     for (size_t i = 0; i < HL_ARRAY_LEN(words); i++)
         word_put(&p->trouble[i], words[i]);

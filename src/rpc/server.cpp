@@ -17,7 +17,8 @@
  *     connection   admit --no secret, or a Unix socket--> serve_or_refuse
  *                    '---a secret is needed--> greeting --known--> serve_or_refuse
  *                                                 |-----not known--> refused: told why, then closed
- *                                                 '-----says nothing--> closed
+ *                                                 '-----says nothing, or is the oldest of too
+ *                                                       many--> closed
  *                  serve_or_refuse --room--> served --> gone
  *                                  '-no room--> refused
  *
@@ -35,6 +36,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <map>
 #include <new>
 #include <unordered_map>
 #include <unordered_set>
@@ -64,6 +66,10 @@ constexpr uint64_t idle_ns = 60 * HL_NS_PER_S;
 /* How long a client that is told that there is no room has to read it. */
 constexpr auto refusal_time = 2 * kj::SECONDS;
 constexpr unsigned max_refused = 64;
+/* A refused peer may be unknown: its messages get little memory, and its refusals few log lines. */
+constexpr uint64_t refused_words = 8192;
+constexpr uint64_t warn_ns = HL_NS_PER_S;
+constexpr unsigned most_greeted = 1024;
 constexpr unsigned most_connections = 16384;
 constexpr unsigned least_connections = 64;
 
@@ -101,7 +107,8 @@ class ServerCore final : public Core,
     ServerCore(std::shared_ptr<Runtime> rt, capnp::InterfaceSchema interface,
                const struct hl_rpc_serve_opts &opts)
         : runtime(std::move(rt)), schema(interface), serve(opts),
-          max_connections(opts.max_connections > 0 ? opts.max_connections : connections_by_limit())
+          max_connections(opts.max_connections > 0 ? opts.max_connections : connections_by_limit()),
+          max_greeted(std::clamp(max_connections / 4, 1u, most_greeted))
     {
     }
 
@@ -127,6 +134,7 @@ class ServerCore final : public Core,
     void serve_or_refuse(kj::Own<kj::AsyncIoStream> stream);
     std::string no_room() const;
     void refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const std::string &why);
+    void tell_refusal(const std::string &why);
     bool make_room();
     kj::Promise<void> close_silent();
     void taskFailed(kj::Exception &&e) override;
@@ -136,9 +144,13 @@ class ServerCore final : public Core,
     kj::Own<kj::TaskSet> tasks; /* the accept loop and every connection */
     const unsigned max_connections;
     std::unordered_set<std::shared_ptr<Client>> clients;
-    unsigned refused = 0;  /* connections that are being told why */
-    unsigned greeting = 0; /* connections that have not proved their identity yet */
-    uint64_t received = 0; /* bytes since the last call */
+    unsigned refused = 0; /* connections that are being told why */
+    const unsigned max_greeted;
+    /* Connections that have not proved their identity yet, oldest first. */
+    std::map<uint64_t, kj::Own<kj::PromiseFulfiller<Greeted>>> greeting;
+    uint64_t last_greeted = 0;
+    uint64_t warned_ns = 0, untold = 0; /* of refusals */
+    uint64_t received = 0;              /* bytes since the last call */
     uint64_t last_id = 0;
     std::unordered_map<uint64_t, Pending> pending;
 };
@@ -164,17 +176,19 @@ class Servant final : public CancellableServer
 
 /* Members are destroyed in reverse order: the RPC system before its stream. */
 struct Connection {
-    Connection(kj::Own<kj::AsyncIoStream> s, capnp::Capability::Client bootstrap)
-        : stream(kj::mv(s)), network(*stream, capnp::rpc::twoparty::Side::SERVER, options()),
+    Connection(kj::Own<kj::AsyncIoStream> s, capnp::Capability::Client bootstrap,
+               uint64_t max_words)
+        : stream(kj::mv(s)),
+          network(*stream, capnp::rpc::twoparty::Side::SERVER, options(max_words)),
           system(capnp::makeRpcServer(network, kj::mv(bootstrap)))
     {
-        system.setFlowLimit(max_request_words);
+        system.setFlowLimit(max_words);
     }
 
-    static capnp::ReaderOptions options()
+    static capnp::ReaderOptions options(uint64_t max_words)
     {
         capnp::ReaderOptions o;
-        o.traversalLimitInWords = max_request_words;
+        o.traversalLimitInWords = max_words;
         o.nestingLimit = max_depth;
         return o;
     }
@@ -261,8 +275,6 @@ kj::Promise<void> ServerCore::accept()
         .then([this] { return accept(); });
 }
 
-/* Connections in their greeting count as well; otherwise unknown peers could open any number of
- * them. */
 void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
 {
     set_keepalive(*stream, address);
@@ -270,21 +282,28 @@ void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
         return;
     if (is_unix(address) || !hl_auth_is_set())
         serve_or_refuse(kj::mv(stream));
-    else if (clients.size() + greeting < max_connections || make_room())
-        greet(kj::mv(stream));
     else
-        refuse(kj::mv(stream), HL_EBUSY, no_room());
+        greet(kj::mv(stream));
 }
 
-/* A client is served only after it has proved that it knows the secret. */
+/* A client is served only after it has proved that it knows the secret. Unknown peers have places
+ * of their own, where a new one replaces the oldest: however many there are, they take no room from
+ * known clients, and a client that greets without delay is heard. */
 void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
 {
-    greeting++;
+    if (greeting.size() >= max_greeted) {
+        greeting.begin()->second->fulfill(Greeted{kj::Own<kj::AsyncIoStream>(), false});
+        greeting.erase(greeting.begin());
+    }
+    auto pushed = kj::newPromiseAndFulfiller<Greeted>();
+    uint64_t number = ++last_greeted;
+    greeting.emplace(number, kj::mv(pushed.fulfiller));
     auto silent = runtime->timer().afterDelay(first_call_ns * kj::NANOSECONDS).then([] {
         return Greeted{kj::Own<kj::AsyncIoStream>(), false};
     });
     tasks->add(greet_client(kj::mv(stream))
                    .exclusiveJoin(kj::mv(silent))
+                   .exclusiveJoin(kj::mv(pushed.promise))
                    .then([this](Greeted g) {
                        if (g.stream.get() == nullptr)
                            return;
@@ -295,10 +314,9 @@ void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
                                   "the server wants the cluster's secret: set auth.secret_file, or "
                                   "HELIOS_AUTH_SECRET_FILE, to a file that holds it");
                    })
-                   .attach(kj::defer([this] { greeting--; })));
+                   .attach(kj::defer([this, number] { greeting.erase(number); })));
 }
 
-/* Checks for room again, because others may have taken it during the greeting. */
 void ServerCore::serve_or_refuse(kj::Own<kj::AsyncIoStream> stream)
 {
     if (clients.size() < max_connections || make_room())
@@ -315,7 +333,8 @@ void ServerCore::serve_client(kj::Own<kj::AsyncIoStream> stream)
     auto client = std::make_shared<Client>(Client{hl_now_ns(), 0, false, kj::mv(close.fulfiller)});
     capnp::Capability::Client bootstrap(
         capnp::DynamicCapability::Client(kj::heap<Servant>(shared_from_this(), client)));
-    auto connection = kj::heap<Connection>(counted(kj::mv(stream), received), kj::mv(bootstrap));
+    auto connection = kj::heap<Connection>(counted(kj::mv(stream), received), kj::mv(bootstrap),
+                                           max_request_words);
     clients.insert(client);
     auto gone = connection->network.onDisconnect().exclusiveJoin(kj::mv(close.promise));
     tasks->add(
@@ -332,16 +351,30 @@ std::string ServerCore::no_room() const
  * closed would look like a dead daemon. Beyond max_refused at once, connections are just closed. */
 void ServerCore::refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const std::string &why)
 {
-    hl_warn("a connection was refused address=%s cause=\"%s\"", address.c_str(), why.c_str());
+    tell_refusal(why);
     hl_fault_count(st == HL_EPERM ? "no-secret" : "no-room", "rpc");
     if (refused >= max_refused)
         return;
-    auto connection = kj::heap<Connection>(counted(kj::mv(stream), received),
-                                           capnp::Capability::Client(exception_of(st, why)));
+    auto connection =
+        kj::heap<Connection>(counted(kj::mv(stream), received),
+                             capnp::Capability::Client(exception_of(st, why)), refused_words);
     refused++;
     auto gone =
         connection->network.onDisconnect().exclusiveJoin(runtime->timer().afterDelay(refusal_time));
     tasks->add(gone.attach(kj::mv(connection), kj::defer([this] { refused--; })));
+}
+
+/* At most one line a second: peers must not be able to fill the log. */
+void ServerCore::tell_refusal(const std::string &why)
+{
+    uint64_t now = hl_now_ns();
+    if (warned_ns != 0 && now < warned_ns + warn_ns) {
+        untold++;
+        return;
+    }
+    warned_ns = now;
+    hl_warn("a connection was refused address=%s cause=\"%s\" others=%llu", address.c_str(),
+            why.c_str(), (unsigned long long)std::exchange(untold, 0));
 }
 
 /* Closes the client that has been silent for longest: one that never called, or otherwise one that

@@ -22,6 +22,7 @@
 #include "os/file.h"
 #include "os/loop.h"
 #include "os/process.h"
+#include "os/step_page.h"
 #include "rpc/rpc.h"
 #include "support/process_state.h"
 #include "support/rpc_json.h"
@@ -416,6 +417,39 @@ TEST_IN(setup, teardown, a_rank_knows_its_node_and_finds_the_bindings)
                  HL_OK);
     assert_string_equal(hl_json_str(slice, "data", ""), "MTUwMDBtcyAwCg=="); /* "15000ms 0\n" */
     json_decref(slice);
+}
+
+/* The trouble that the Controller has last heard of the container's rank. With the lock. */
+static const char *reported_trouble(struct world *w, const char *id)
+{
+    json_t *c;
+    size_t i;
+    json_array_foreach (hl_json_list(w->c.last, "containers"), i, c) {
+        const json_t *rank = json_array_get(hl_json_list(c, "ranks"), 0);
+        if (strcmp(hl_json_str(c, "id", ""), id) == 0)
+            return hl_json_str(json_object_get(rank, "progress"), "trouble", "");
+    }
+    return "";
+}
+
+/* Else one rank would have its node lost, with all jobs there. */
+TEST_IN(setup, teardown, heartbeats_go_on_whatever_a_rank_writes_into_its_page)
+{
+    struct world *w = *state;
+    struct hl_step_pages pages = {0};
+    start_agent(w, NULL);
+    json_decref(start_container(w, "odd", "exec sleep 1000"));
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/steps/odd", in_dir(w, "state"));
+    assert_int_equal(hl_step_pages_open(path, &pages), HL_OK);
+    struct hl_step_page *page = hl_step_page_at(&pages, 0);
+    memset(page, 0xFE, sizeof(*page)); /* an even turn: it reads as complete */
+    AWAIT(w, strncmp(reported_trouble(w, "odd"), "\xEF\xBF\xBD", 3) == 0);
+    memset(page, 0x80, sizeof(*page));
+    hl_step_begin(page, 1, 1);
+    hl_step_trouble(page, "bad \xFF");
+    AWAIT(w, strcmp(reported_trouble(w, "odd"), "bad \xEF\xBF\xBD") == 0);
+    hl_step_pages_close(&pages);
 }
 
 TEST_IN(setup, teardown, ranks_survive_a_killed_agent_and_their_results_are_kept)

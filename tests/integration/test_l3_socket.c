@@ -317,6 +317,28 @@ TEST(more_clients_than_allowed_are_turned_away)
     world_end(&w);
 }
 
+TEST(a_process_that_leaks_connections_locks_out_no_other)
+{
+    enum { MOST = 256, ALL = 300, TRIES = 320 };
+    struct world w;
+    struct hl_l3_client *more = NULL;
+    int fds[TRIES], status;
+    world_start(&w, ALL);
+    for (int i = 0; i < TRIES; i++)
+        assert_int_equal(hl_socket_connect(w.socket_path, MS, &fds[i]), HL_OK);
+    assert_int_equal(hl_l3_connect(w.socket_path, MS, &more), HL_EUNAVAIL);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(hl_l3_connect(w.socket_path, MS, &more) == HL_OK ? 0 : 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    for (int i = 0; i < TRIES; i++)
+        close(fds[i]);
+    server_end(&w);
+    assert_int_equal(w.stats.refused, TRIES + 1 - MOST);
+    world_end(&w);
+}
+
 TEST(clients_notice_an_absent_a_silent_and_an_ended_server)
 {
     struct world w;

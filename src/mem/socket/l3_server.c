@@ -29,6 +29,7 @@
 #include "os/socket.h"
 
 #define DEFAULT_CLIENTS  1024
+#define PROCESS_CLIENTS  256 /* of one process: a rank that leaks them must not use up all */
 #define MESSAGES_AT_ONCE 16
 #define ACCEPT_PAUSE_MS  100
 #define LOAD_TRIES       4 /* for a shard that is evicted again before it is pinned */
@@ -518,23 +519,40 @@ static void on_conn(uv_poll_t *poll, int status, int events)
 
 /* ---- accepting ------------------------------------------------------------------------------- */
 
+static hl_status check_room(const struct hl_l3_server *s, int pid)
+{
+    const struct l3_conn *c;
+    unsigned same = 0;
+    if (s->stats.clients >= s->opts.max_clients)
+        return hl_fail(HL_EBUSY, "there are %" PRIu64 " already", s->stats.clients);
+    DL_FOREACH (s->conns, c) {
+        same += pid != 0 && c->pid == pid;
+    }
+    if (same >= PROCESS_CLIENTS)
+        return hl_fail(HL_EBUSY, "process %d has %u already", pid, same);
+    return HL_OK;
+}
+
 static void conn_open(struct hl_l3_server *s, int fd)
 {
+    int pid = hl_socket_peer_pid(fd);
     if (hl_socket_check_peer(fd) != HL_OK) {
         s->stats.refused++;
         hl_warn("pool socket: client refused: %s", hl_error_text());
         close(fd);
         return;
     }
-    struct l3_conn *c = s->stats.clients < s->opts.max_clients ? calloc(1, sizeof(*c)) : NULL;
+    hl_status st = check_room(s, pid);
+    struct l3_conn *c = st == HL_OK ? calloc(1, sizeof(*c)) : NULL;
     if (c == NULL) {
         s->stats.refused++;
-        hl_warn("pool socket: client refused, there are %" PRIu64 " already", s->stats.clients);
+        hl_warn("pool socket: client refused: %s", st == HL_OK ? "no memory" : hl_error_text());
         close(fd);
         return;
     }
     c->server = s;
     c->fd = fd;
+    c->pid = pid;
     if (uv_poll_init(hl_loop_uv(s->opts.loop), &c->poll, fd) != 0) {
         close(fd);
         free(c);

@@ -49,6 +49,7 @@ struct l3_conn {
     struct hl_l3_server *server;
     uv_poll_t poll;
     int fd;
+    int pid; /* of the client; 0 = not known */
     bool greeted;
     bool closing;
     struct l3_put *put;        /* in progress */

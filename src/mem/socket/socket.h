@@ -13,8 +13,8 @@
  *          HL_ESTALE, HL_ENOENT, HL_ENOSPC, HL_EPROTO. After HL_EUNAVAIL, HL_ETIMEDOUT and
  *          HL_EPROTO every further call returns HL_EUNAVAIL.
  * Units:   bytes, milliseconds.
- * Limits:  `max_clients` connections; further ones are closed at once. One put at a time and at
- *          most HL_L3_PINS_MAX pins and mappings per connection.
+ * Limits:  `max_clients` connections, at most 256 of one process; further ones are closed at once.
+ *          One put at a time and at most HL_L3_PINS_MAX pins and mappings per connection.
  */
 #ifndef HL_MEM_SOCKET_H
 #define HL_MEM_SOCKET_H

@@ -155,6 +155,20 @@ TEST_IN(setup, teardown, logs_are_read_by_offset_and_from_the_end)
     assert_int_equal(hl_executor_read_log(w->ex, "nope", 0, 0, 100, &s), HL_ENOENT);
 }
 
+TEST_IN(setup, teardown, a_log_that_a_rank_replaced_by_a_fifo_blocks_nobody)
+{
+    struct world *w = *state;
+    struct hl_log_slice s;
+    char path[256];
+    json_decref(run(w, "fifo", spec_of("fifo", "echo 1", 1)));
+    snprintf(path, sizeof(path), "%s/containers/fifo/rank-0.log", w->dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(60); /* ends a test that waits for a writer */
+    assert_int_equal(hl_executor_read_log(w->ex, "fifo", 0, 0, 100, &s), HL_EINVAL);
+    alarm(0);
+}
+
 TEST_IN(setup, teardown, old_output_is_dropped_and_offsets_stay)
 {
     struct world *w = *state;

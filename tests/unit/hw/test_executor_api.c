@@ -92,6 +92,18 @@ static void expect_refusal(const char *patch, const char *why)
     json_decref(change);
 }
 
+TEST(texts_of_a_status_are_utf8_whatever_a_program_said)
+{
+    struct hl_arena arena = {0};
+    struct hl_container_status status = {
+        .message = "exit: \xE5\xBE", .binding = "", .warning = "\xFF"};
+    struct hl_api_container_status record = hl_container_status_to_api(&status, &arena);
+    assert_string_equal(record.message, "exit: \xEF\xBF\xBD\xEF\xBF\xBD");
+    assert_string_equal(record.binding, "");
+    assert_string_equal(record.warning, "\xEF\xBF\xBD");
+    hl_arena_fini(&arena);
+}
+
 TEST(a_bad_spec_is_refused_with_its_field)
 {
     expect_refusal("{\"id\":\"\"}", "id ''");

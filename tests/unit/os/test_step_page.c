@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "os/map_guard.h"
 #include "os/step_page.h"
 
@@ -192,6 +193,25 @@ TEST(a_reader_never_sees_half_a_step)
         assert_int_equal(s.last_ns, (uint64_t)s.step);
     }
     pthread_join(writer, NULL);
+}
+
+TEST(a_trouble_that_is_too_long_ends_with_a_whole_character)
+{
+    struct hl_step_page p = {0};
+    char text[HL_STEP_TEXT + 8];
+    for (size_t first = 0; first < 3; first++) { /* where the characters of 3 bytes begin */
+        memset(text, 'x', sizeof(text));
+        for (size_t i = first; i + 3 < sizeof(text); i += 3)
+            memcpy(text + i, "\xE5\xBE\x88", 3);
+        text[sizeof(text) - 1] = '\0';
+        hl_step_trouble(&p, text);
+        struct hl_step_state s = read_page(&p);
+        assert_in_range(strlen(s.trouble), HL_STEP_TEXT - 3, HL_STEP_TEXT - 1);
+        assert_true(hl_utf8_valid(s.trouble));
+        assert_memory_equal(s.trouble, text, strlen(s.trouble));
+    }
+    hl_step_trouble(&p, "short");
+    assert_string_equal(read_page(&p).trouble, "short");
 }
 
 /* An Agent reads files that its ranks can write, and must survive their changes. */

@@ -4,7 +4,9 @@
 
 #include "unit/rpc/rig.h"
 
+#include "auth/secret.h"
 #include "base/log.h"
+#include "os/file.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -433,4 +435,88 @@ TEST(a_server_that_ran_out_of_descriptors_serves_again)
     for (int i = 0; i < 3; i++)
         close(fds[i]);
     rig_stop(&r);
+}
+
+/* ---- peers without the secret ---------------------------------------------------------------- */
+
+static void rig_start_with_secret(struct rig *r, unsigned max_connections)
+{
+    char path[] = "/tmp/helios-test-XXXXXX";
+    static const char text[] = "the secret of this cluster\n";
+    HL_AUTO(hl_closep) int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
+    assert_int_equal(hl_auth_use_file(path), HL_OK);
+    unlink(path);
+    rig_start(r, "127.0.0.1:0", "L3", NULL);
+    rig_limit(r, max_connections);
+    assert_alive(r);
+}
+
+static void rig_stop_with_secret(struct rig *r)
+{
+    rig_stop(r);
+    hl_auth_use_none();
+}
+
+TEST(peers_without_the_secret_take_no_room_from_those_that_have_it)
+{
+
+    enum { LIMIT = 32, STRANGERS = 100 };
+    struct rig r;
+    rig_start_with_secret(&r, LIMIT);
+    int fds[STRANGERS];
+    for (int i = 0; i < STRANGERS; i++)
+        fds[i] = connect_to(&r);
+    struct hl_rpc_peer *peers[LIMIT - 1];
+    for (int i = 0; i < LIMIT - 1; i++) { /* all of its room is theirs */
+        assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &peers[i]), HL_OK);
+        assert_int_equal(rpc_json_call(peers[i], "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
+    }
+    assert_alive(&r);
+    for (int i = 0; i < STRANGERS - LIMIT / 4; i++)
+        assert_true(is_closed_soon(fds[i])); /* the oldest */
+    for (int i = 0; i < LIMIT - 1; i++)
+        hl_rpc_peer_close(peers[i]);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
+    rig_stop_with_secret(&r);
+}
+
+TEST(a_peer_without_the_secret_gets_no_memory_for_its_message)
+{
+
+    enum { BYTES = 48 << 20 };
+    struct rig r;
+    rig_start_with_secret(&r, 0);
+    static const uint32_t head[2] = {0, BYTES / 8}; /* one segment of so many words */
+    static const char zeros[65536];
+    int fd = connect_to(&r);
+    ssize_t n = send(fd, head, sizeof(head), MSG_NOSIGNAL);
+    size_t sent = 0;
+    while (n > 0 && sent < BYTES - sizeof(zeros)) {
+        n = send(fd, zeros, sizeof(zeros), MSG_NOSIGNAL);
+        sent += n > 0 ? (size_t)n : 0;
+    }
+    assert_true(n < 0);
+    assert_in_range(sent, 0, BYTES / 2); /* what sockets hold */
+    close(fd);
+    assert_alive(&r);
+    rig_stop_with_secret(&r);
+}
+
+TEST(peers_without_the_secret_do_not_fill_the_log)
+{
+
+    enum { STRANGERS = 50 };
+    struct rig r;
+    rig_start_with_secret(&r, 0);
+    unsigned warnings = hl_log_count(HL_LOG_WARN);
+    uint64_t began_ns = hl_now_ns();
+    for (int i = 0; i < STRANGERS; i++)
+        send_bytes(r.address, (const unsigned char *)"GET / HTTP/1.1\r\n\r\n", 18, 1);
+    unsigned seconds = (unsigned)((hl_now_ns() - began_ns) / HL_NS_PER_S);
+    assert_in_range(hl_log_count(HL_LOG_WARN), warnings + 1, warnings + 1 + seconds);
+    assert_alive(&r);
+    rig_stop_with_secret(&r);
 }
