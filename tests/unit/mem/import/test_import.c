@@ -386,6 +386,23 @@ TEST_IN(enter, leave, incomplete_directories_are_refused)
     refuse("it is truncated");
 }
 
+TEST_IN(enter, leave, numbers_that_only_python_takes_for_json_are_refused_with_what_to_do)
+{
+    static const char *const numbers[] = {"Infinity", "-Infinity", "NaN", "1e999",
+                                          "1000000000000000019884624838656"};
+    char text[128];
+    for (size_t i = 0; i < HL_ARRAY_LEN(numbers); i++) {
+        snprintf(text, sizeof(text), "{\"model_type\": \"mamba2\",\n \"limit\": [0.0, %s]}",
+                 numbers[i]);
+        put_text("config.json", text);
+        refuse("/config.json:2:");
+        refuse("put a finite one of 64 bits in its place");
+    }
+    put_text("config.json", "{\"model_type\": ]");
+    refuse("unexpected token near ']'");
+    assert_null(strstr(hl_error_text(), "finite"));
+}
+
 TEST_IN(enter, leave, an_index_of_other_files_beside_a_whole_model_is_refused)
 {
     char command[256];
