@@ -111,6 +111,7 @@ def write_files(directory):
     torch.save({"number": 5}, directory / "number.pt")
     torch.save({"complex": torch.ones(2, dtype=torch.complex64)}, directory / "complex.pt")
     torch.save(torch.nn.Linear(2, 2), directory / "module.pt")
+    torch.save(torch.nn.Linear(2, 2), directory / "module_old.pt", _use_new_zipfile_serialization=False)
     torch.save({"a": torch.arange(3.0), "b": torch.nn.Parameter(torch.ones(2).half())}, directory / "small.pt")
     torch.save({"a": torch.arange(3.0)}, directory / "small_old.pt", _use_new_zipfile_serialization=False)
     with zipfile.ZipFile(directory / "small.pt") as source, \

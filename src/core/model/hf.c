@@ -250,6 +250,17 @@ hl_status hl_hf_config_read(const json_t *hf, const char *file, struct hl_hf_con
     return HL_OK;
 }
 
+/* What to do about numbers that Python's json writes and reads, as in Mamba's time_step_limit. */
+static const char *number_hint(const json_error_t *error)
+{
+    bool beyond = json_error_code(error) == json_error_numeric_overflow ||
+                  strstr(error->text, "Infinity") != NULL || strstr(error->text, "NaN") != NULL ||
+                  strstr(error->text, "near '-'") != NULL; /* -Infinity */
+    return beyond ? "; Python writes such numbers, but they are not JSON: put a finite one of 64 "
+                    "bits in its place"
+                  : "";
+}
+
 hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
                              struct hl_hf_config *out)
 {
@@ -258,7 +269,8 @@ hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
     json_error_t error;
     json_t *hf = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
     if (hf == NULL)
-        return hl_fail(HL_EINVAL, "%s:%d:%d: %s", file, error.line, error.column, error.text);
+        return hl_fail(HL_EINVAL, "%s:%d:%d: %s%s", file, error.line, error.column, error.text,
+                       number_hint(&error));
     hl_status st = hl_hf_config_read(hf, file, out);
     json_decref(hf);
     return st;

@@ -35,8 +35,10 @@ hl_status hl_layout_text(const struct hl_tensor *tensors, size_t count, char **o
         return hl_fail(HL_ENOMEM, "out of memory listing %zu tensors", count);
     for (size_t i = 0; i < count; i++) {
         if (!name_is_plain(tensors[i].name))
-            return hl_fail(HL_EINVAL, "tensor '%.80s' has a control character in its name",
-                           tensors[i].name);
+            return hl_fail(
+                HL_EINVAL,
+                "tensor '%.80s': its name is empty or has a control character; rename it",
+                tensors[i].name);
         sorted[i] = &tensors[i];
     }
     qsort(sorted, count, sizeof(*sorted), by_name);

@@ -141,9 +141,10 @@ hl_status hl_partition_unsliced(const struct hl_tensor *sources, size_t count, u
 {
     struct hl_partition_plan plan = {0};
     HL_AUTO(hl_freep) struct placed *list = calloc(count + 1, sizeof(*list));
-    if (count == 0 || part_bytes == 0)
-        return hl_fail(HL_EINVAL, "%zu tensors in parts of %" PRIu64 " bytes: nothing to store",
-                       count, part_bytes);
+    if (count == 0)
+        return hl_fail(HL_EINVAL, "its files hold no tensors: nothing to store");
+    if (part_bytes == 0)
+        return hl_fail(HL_EINVAL, "parts of 0 bytes: give their size");
     HL_TRY(check_names(sources, count));
     hl_status st =
         list != NULL ? make_room(&plan, sources, count)

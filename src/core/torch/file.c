@@ -50,6 +50,16 @@ HL_CHECK static hl_status read_bytes(const struct hl_torch_source *source, uint6
     return HL_OK;
 }
 
+HL_CHECK static hl_status check_root(const struct hl_torch_file *f)
+{
+    char what[256];
+    if (hl_pickle_pairs(f->pickle.root) != NULL)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "it holds %s, not a state dict: save model.state_dict() with torch.save",
+                   hl_pickle_what(f->pickle.root, what, sizeof(what)));
+}
+
 /* ---- zip ------------------------------------------------------------------------------------- */
 
 /* Checks the entry "byteorder" ("little" or "big"). Older versions of torch do not write it. */
@@ -214,6 +224,7 @@ HL_CHECK static hl_status open_old(const struct hl_torch_source *source, struct 
     HL_AUTO(hl_torch_tensors_fini) struct hl_torch_tensors tensors = {0};
     HL_TRY(read_old(source, f, old));
     HL_TRY(check_old(old));
+    HL_TRY(check_root(f)); /* a module's storages can't be placed */
     const struct hl_pickle_items *keys = hl_pickle_sequence(old->keys.root);
     if (keys == NULL)
         return hl_fail(HL_EINVAL, "its list of storages is missing");
@@ -341,14 +352,10 @@ hl_status hl_torch_file_header(const struct hl_torch_file *file,
 
 hl_status hl_torch_state_dict(const struct hl_torch_source *source, struct hl_safetensors *out)
 {
-    char what[256];
     HL_AUTO(hl_torch_file_fini) struct hl_torch_file file = {0};
     HL_AUTO(hl_torch_tensors_fini) struct hl_torch_tensors tensors = {0};
     HL_TRY(hl_torch_file_open(source, &file));
-    if (hl_pickle_pairs(file.pickle.root) == NULL)
-        return hl_fail(HL_EINVAL,
-                       "it holds %s, not a state dict: save model.state_dict() with torch.save",
-                       hl_pickle_what(file.pickle.root, what, sizeof(what)));
+    HL_TRY(check_root(&file));
     HL_TRY(hl_torch_tensors_add(&tensors, file.pickle.root,
                                 &(struct hl_torch_walk){.only_tensors = true}));
     HL_TRY(hl_torch_tensors_finish(&tensors));

@@ -200,6 +200,27 @@ HL_CHECK static hl_status place_tensor(struct hl_torch_tensor *t, uint64_t offse
     return HL_OK;
 }
 
+/* Metadata marks lazy views: the tensor's values are not those in its storage. */
+HL_CHECK static hl_status check_metadata(const struct hl_pickle_value *v)
+{
+    char what[256];
+    const struct hl_pickle_items *pairs = hl_pickle_pairs(v);
+    if (pairs == NULL && v->kind != HL_PICKLE_NONE)
+        return hl_fail(HL_EUNSUPPORTED, "its metadata is %s, not a dict: save it again",
+                       hl_pickle_what(v, what, sizeof(what)));
+    for (uint32_t i = 0; pairs != NULL && i + 1 < pairs->count; i += 2) {
+        const struct hl_pickle_value *key = pairs->at[i], *flag = pairs->at[i + 1];
+        if (flag->kind == HL_PICKLE_BOOL && flag->integer == 0)
+            continue;
+        int len = key->kind == HL_PICKLE_TEXT && key->text.len < 64 ? (int)key->text.len : 0;
+        return hl_fail(HL_EUNSUPPORTED,
+                       "it has metadata '%.*s', as a lazily negated or conjugated view has: save "
+                       "its .resolve_conj().resolve_neg() instead",
+                       len, len > 0 ? key->text.data : "");
+    }
+    return HL_OK;
+}
+
 HL_CHECK static hl_status read_tensor(struct hl_torch_tensors *out, const struct rebuild *call,
                                       struct hl_torch_tensor *t)
 {
@@ -209,6 +230,8 @@ HL_CHECK static hl_status read_tensor(struct hl_torch_tensors *out, const struct
     const struct hl_pickle_items *args = call->args;
     if (args->count < (v3 ? 7 : 4))
         return hl_fail(HL_EINVAL, "%s has only %u arguments", call->function, args->count);
+    for (uint32_t i = v3 ? 7 : 6; i < args->count; i++)
+        HL_TRY(check_metadata(args->at[i]));
     HL_TRY(read_storage(out, args->at[0], v3 ? args->at[6] : NULL, t));
     HL_TRY(hl_pickle_size(args->at[1], &offset));
     HL_TRY(hl_pickle_sizes(args->at[2], t->tensor.shape, HL_TENSOR_RANK_MAX, &t->tensor.rank));

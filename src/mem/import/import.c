@@ -3,10 +3,13 @@
  * refused is refused here. */
 #include "mem/import/import.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +164,27 @@ static int find_file(const struct hl_import *im, const char *name)
     return -1;
 }
 
+/* A link counts even if it is broken: opening it reports what is wrong. */
+static bool has_file(const struct hl_import *im, const char *name)
+{
+    HL_AUTO(hl_freep) char *path = join_path(im->dir, name);
+    return path != NULL && faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+HL_CHECK static hl_status check_mapped_exists(const struct hl_import *im, const char *index,
+                                              const char *name)
+{
+    const char *single = im->torch ? TORCH_SINGLE : SINGLE;
+    if (has_file(im, name))
+        return HL_OK;
+    if (has_file(im, single))
+        return hl_fail(HL_ENOENT,
+                       "%s names the file '%s', which is missing: copy it too, or remove the index "
+                       "if %s is the whole model",
+                       index, name, single);
+    return hl_fail(HL_ENOENT, "%s names the file '%s', which is missing: copy it too", index, name);
+}
+
 HL_CHECK static hl_status open_mapped(struct hl_import *im, const char *index, json_t *map)
 {
     const char *tensor;
@@ -177,6 +201,7 @@ HL_CHECK static hl_status open_mapped(struct hl_import *im, const char *index, j
         if (last < 0) {
             if (im->file_count == FILES_MAX)
                 return hl_fail(HL_EINVAL, "%s: more than %d files", index, FILES_MAX);
+            HL_TRY(check_mapped_exists(im, index, name));
             HL_TRY(add_file(im, name));
             last = (int)im->file_count - 1;
         }
@@ -204,11 +229,17 @@ HL_CHECK static hl_status open_index(struct hl_import *im, const char *path)
     return st;
 }
 
-/* A link counts even if it is broken: opening it reports what is wrong. */
-static bool has_file(const struct hl_import *im, const char *name)
+/* Two saves into one directory leave both. Transformers would then read the single file, even if
+ * the index is the newer one. */
+HL_CHECK static hl_status check_one_model(const struct hl_import *im, const char *index,
+                                          const char *single)
 {
-    HL_AUTO(hl_freep) char *path = join_path(im->dir, name);
-    return path != NULL && faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!has_file(im, single) || find_file(im, single) >= 0)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "%s holds both %s and %s, which names other files: remove the one that is not "
+                   "the model",
+                   im->dir, single, index);
 }
 
 static bool has_ending(const char *name, const char *ending)
@@ -220,6 +251,39 @@ static bool has_ending(const char *name, const char *ending)
 static int is_safetensors(const struct dirent *d)
 {
     return has_ending(d->d_name, ".safetensors");
+}
+
+/* Length of the number before "-of-"; 0 if the name has none. */
+static size_t number_len(const char *name, const char *of)
+{
+    size_t n = 0;
+    while (of != NULL && n < (size_t)(of - name) && isdigit((unsigned char)of[-1 - (ptrdiff_t)n]))
+        n++;
+    return n;
+}
+
+/* Without an index, names such as model-00001-of-00003.safetensors still say how many files there
+ * are, counted from 1 or from 0: each needs the one before and the one after it. */
+HL_CHECK static hl_status check_numbered(const struct hl_import *im, const char *name)
+{
+    char other[NAME_MAX + 1];
+    const char *of = strstr(name, "-of-");
+    size_t digits = number_len(name, of);
+    if (digits == 0 || digits > 9 || !isdigit((unsigned char)of[4]))
+        return HL_OK;
+    size_t stem = (size_t)(of - name) - digits;
+    long number = strtol(of - digits, NULL, 10), count = strtol(of + 4, NULL, 10);
+    snprintf(other, sizeof(other), "%.*s%0*d%s", (int)stem, name, (int)digits, 0, of);
+    long first = has_file(im, other) ? 0 : 1;
+    for (long n = number - 1; n <= number + 1; n += 2) {
+        if (n < first || n - first >= count)
+            continue;
+        snprintf(other, sizeof(other), "%.*s%0*ld%s", (int)stem, name, (int)digits, n, of);
+        if (!has_file(im, other))
+            return hl_fail(HL_ENOENT, "%s holds %s, but %s is missing: copy it too", im->dir, name,
+                           other);
+    }
+    return HL_OK;
 }
 
 /* Files of a model without a known family may have any name. */
@@ -234,6 +298,8 @@ HL_CHECK static hl_status open_every_file(struct hl_import *im)
     for (int i = 0; i < n; i++) {
         if (st == HL_OK && i == FILES_MAX)
             st = hl_fail(HL_EINVAL, "%s: more than %d files", im->dir, FILES_MAX);
+        if (st == HL_OK)
+            st = check_numbered(im, list[i]->d_name);
         if (st == HL_OK)
             st = add_file(im, list[i]->d_name);
         free(list[i]);
@@ -277,8 +343,10 @@ HL_CHECK static hl_status open_files(struct hl_import *im)
     const char *single = im->torch ? TORCH_SINGLE : SINGLE;
     if (has_file(im, index)) {
         HL_AUTO(hl_freep) char *path = join_path(im->dir, index);
-        return path != NULL ? open_index(im, path)
-                            : hl_fail(HL_ENOMEM, "out of memory opening %s", im->dir);
+        if (path == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory opening %s", im->dir);
+        HL_TRY(open_index(im, path));
+        return check_one_model(im, index, single);
     }
     if (has_file(im, single))
         return add_file(im, single);

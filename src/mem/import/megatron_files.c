@@ -67,8 +67,12 @@ hl_status hl_megatron_check_file(const struct hl_megatron_source *s, const char 
     if (asprintf(&path, "%s/%s", s->folder, name) < 0)
         return hl_fail(HL_ENOMEM, "path of %s", name);
     if (stat(path, &st) != 0)
-        return hl_fail(errno == ENOENT ? HL_ENOENT : HL_EIO, "%s: %m; copy all of the checkpoint",
-                       path);
+        return hl_fail(errno == ENOENT ? HL_ENOENT : HL_EIO, "%s: %m; copy all of the checkpoint%s",
+                       path,
+                       strcmp(name, "common.pt") == 0
+                           ? ", or, if it was not saved by Megatron, convert it to one file with "
+                             "torch's dcp_to_torch_save()"
+                           : "");
     if ((uint64_t)st.st_size >= size)
         return HL_OK;
     return hl_fail(HL_EINVAL,

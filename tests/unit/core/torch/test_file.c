@@ -159,6 +159,7 @@ TEST(what_is_no_state_dict_of_dense_tensors_is_refused_by_its_class)
                          "tensor 'complex': the class torch.Complex");
     assert_no_state_dict("module.pt", HL_EINVAL,
                          "torch.nn.modules.linear.Linear, not a state dict");
+    assert_no_state_dict("module_old.pt", HL_EINVAL, "it holds an object, not a state dict: save");
     assert_no_state_dict("list.pt", HL_EINVAL, "a list, not a state dict");
     assert_no_state_dict("deflated.pt", HL_EUNSUPPORTED, "is compressed");
     assert_no_state_dict("state.txt", HL_EINVAL, "neither a zip nor a pickle");

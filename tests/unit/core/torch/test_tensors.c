@@ -120,6 +120,31 @@ TEST(wrapped_tensors_are_seen_through_and_unknown_classes_are_not)
     REFUSED("}N" WHOLE "s", HL_EUNSUPPORTED, "which holds tensor data"); /* it has no name */
 }
 
+/* torch 2 adds a seventh argument where a view is negated or conjugated only when it is read. */
+#define WITH_METADATA(pairs)                                                                       \
+    "ctorch._utils\n_rebuild_tensor_v2\n(" FLOATS "K\0K\x06\x85K\x01\x85\x89"                      \
+    "ccollections\nOrderedDict\n)R}" pairs "tR"
+
+TEST(a_view_whose_values_are_not_in_its_storage_is_refused)
+{
+    struct hl_torch_tensors t = {0};
+    assert_int_equal(LISTED(WITH_METADATA("U\x03"
+                                          "neg\x89s"),
+                            &t),
+                     HL_OK);
+    assert_int_equal(only_tensor(&t).tensor.size, 24);
+    hl_torch_tensors_fini(&t);
+    REFUSED(WITH_METADATA("U\x03"
+                          "neg\x88s"),
+            HL_EUNSUPPORTED, "tensor 'w': it has metadata 'neg'");
+    REFUSED("ctorch._utils\n_rebuild_tensor_v3\n(" STORAGE(
+                "torch.storage\nUntypedStorage",
+                "K\x06") "K\x02K\x04\x85K\x01\x85\x89"
+                         "ccollections\nOrderedDict\n)Rctorch\nfloat8_e4m3fn\n}U\x04"
+                         "conj\x88stR",
+            HL_EUNSUPPORTED, ".resolve_conj().resolve_neg()");
+}
+
 TEST(numbers_that_do_not_fit_are_refused)
 {
 #define BIG "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f" /* 2^63 - 1 */

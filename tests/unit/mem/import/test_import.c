@@ -386,6 +386,70 @@ TEST_IN(enter, leave, incomplete_directories_are_refused)
     refuse("it is truncated");
 }
 
+TEST_IN(enter, leave, numbers_that_only_python_takes_for_json_are_refused_with_what_to_do)
+{
+    static const char *const numbers[] = {"Infinity", "-Infinity", "NaN", "1e999",
+                                          "1000000000000000019884624838656"};
+    char text[128];
+    for (size_t i = 0; i < HL_ARRAY_LEN(numbers); i++) {
+        snprintf(text, sizeof(text), "{\"model_type\": \"mamba2\",\n \"limit\": [0.0, %s]}",
+                 numbers[i]);
+        put_text("config.json", text);
+        refuse("/config.json:2:");
+        refuse("put a finite one of 64 bits in its place");
+    }
+    put_text("config.json", "{\"model_type\": ]");
+    refuse("unexpected token near ']'");
+    assert_null(strstr(hl_error_text(), "finite"));
+}
+
+TEST_IN(enter, leave, an_index_of_other_files_beside_a_whole_model_is_refused)
+{
+    char command[256];
+    hf_checkpoint(&small, dir);
+    snprintf(command, sizeof(command), "cp %s/model.safetensors %s/older.safetensors", dir, dir);
+    assert_int_equal(system(command), 0);
+    put_text("model.safetensors.index.json",
+             "{\"weight_map\": {\"model.norm.weight\": \"older.safetensors\"}}");
+    refuse(
+        "holds both model.safetensors and model.safetensors.index.json, which names other files: "
+        "remove the one that is not the model");
+    put_text("model.safetensors.index.json",
+             "{\"weight_map\": {\"model.norm.weight\": \"model.safetensors\"}}");
+    struct hl_import *im;
+    assert_int_equal(open_import((struct hl_partition_options){.tp = 2, .pp = 2}, &im), HL_OK);
+    hl_import_close(im);
+}
+
+/* Makes the one file of `small` the first of a numbered set. */
+static void copy_numbered(const char *to)
+{
+    char command[256];
+    snprintf(command, sizeof(command), "cp %s/held %s/%s", dir, dir, to);
+    assert_int_equal(system(command), 0);
+}
+
+TEST_IN(enter, leave, numbered_files_without_an_index_are_all_there)
+{
+    char from[128], to[128];
+    hf_checkpoint(&small, dir);
+    snprintf(from, sizeof(from), "%s/model.safetensors", dir);
+    snprintf(to, sizeof(to), "%s/held", dir);
+    assert_int_equal(rename(from, to), 0);
+    snprintf(from, sizeof(from), "%s/config.json", dir);
+    assert_int_equal(remove(from), 0);
+    copy_numbered("w-00001-of-00003.safetensors");
+    copy_numbered("w-00003-of-00003.safetensors");
+    refuse("holds w-00001-of-00003.safetensors, but w-00002-of-00003.safetensors is missing: copy");
+    copy_numbered("w-00002-of-00003.safetensors");
+    refuse("there is no config.json, so the model can only be stored unsliced"); /* all are there */
+    snprintf(from, sizeof(from), "%s/w-00001-of-00003.safetensors", dir);
+    assert_int_equal(remove(from), 0);
+    refuse("holds w-00002-of-00003.safetensors, but w-00001-of-00003.safetensors is missing: copy");
+    copy_numbered("w-00000-of-00003.safetensors");
+    refuse("holds w-00000-of-00003.safetensors, but w-00001-of-00003.safetensors is missing: copy");
+}
+
 TEST_IN(enter, leave, an_index_can_not_leave_the_directory_or_lie)
 {
     static const char *const escapes[] = {"../x.safetensors", "/etc/passwd",    "", "..",
@@ -400,7 +464,8 @@ TEST_IN(enter, leave, an_index_can_not_leave_the_directory_or_lie)
     put_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": 3}}");
     refuse("weight_map['a'] is not a file name");
     put_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"none.safetensors\"}}");
-    refuse("none.safetensors: No such file");
+    refuse("index.json names the file 'none.safetensors', which is missing: copy it too, or remove "
+           "the index if model.safetensors is the whole model");
     put_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"model.safetensors\"}}");
     refuse("is model.safetensors, which does not hold it");
     put_text("model.safetensors.index.json", "{}");

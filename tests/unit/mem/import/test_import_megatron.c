@@ -611,7 +611,8 @@ TEST(a_truncated_file_is_named_with_the_bytes_that_are_missing)
     assert_refused("llama/dist-2", NULL, "rm %s/iter_0000020/__3_0.distcp",
                    "__3_0.distcp: No such file or directory; copy all of the checkpoint");
     assert_refused("llama/dist-2", NULL, "rm %s/iter_0000020/common.pt",
-                   "common.pt: No such file or directory; copy all");
+                   "common.pt: No such file or directory; copy all of the checkpoint, or, if it "
+                   "was not saved by Megatron, convert it to one file");
     assert_refused("llama/dist-2", NULL, "truncate -s 1000 %s/iter_0000020/.metadata", ".metadata");
     assert_refused("llama/torch-2", NULL,
                    "truncate -s -700 %s/iter_0000010/mp_rank_01_001/model_optim_rng.pt",
