@@ -346,6 +346,10 @@ hl_status copies_read(struct operation *op, struct hl_id id, uint64_t off, void 
 /* Size and checksum of a shard that exists only there. */
 hl_status copies_find(struct operation *op, struct hl_id id, uint64_t *size,
                       uint32_t *crc32) HL_CHECK;
+/* After a failure of the pool (here, with its text) and of other copies (elsewhere; its text is the
+ * last one): leaves the text that the caller of the read gets, and returns here. */
+hl_status copies_failed(const struct operation *op, hl_status here, const char *text,
+                        hl_status elsewhere);
 
 /* ---- access.c: how often each shard was read ---- */
 hl_status access_create(struct access_table **out) HL_CHECK;

@@ -335,6 +335,19 @@ static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visi
     return st == HL_ENOENT ? copy_not_found(id) : st;
 }
 
+/* A shard that the pool does not have and another place has is not lost: both failures count. */
+hl_status copies_failed(const struct operation *op, hl_status here, const char *text,
+                        hl_status elsewhere)
+{
+    char other[HL_ERROR_TEXT_MAX];
+    snprintf(other, sizeof(other), "%s", hl_error_text());
+    if (here != HL_ENOENT || elsewhere == HL_ENOENT || op->client->controller == NULL)
+        return hl_fail(here, "%s", text);
+    if (elsewhere == HL_ESTALE)
+        return hl_fail(here, "%s", other); /* says where it should be */
+    return hl_fail(here, "%s, or its copies can't be read: %s", text, other);
+}
+
 struct read_args {
     struct hl_id id;
     uint64_t off, len;

@@ -19,7 +19,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/log.h"
 #include "client/client_private.h"
 #include "core/copies/copyplan.h"
 
@@ -281,10 +280,7 @@ static hl_status map_hard(struct operation *op, const struct view_request *reque
             if (elsewhere == HL_OK || (elsewhere == HL_ENOENT && st == HL_ENOENT))
                 return elsewhere; /* the Controller knows better */
         }
-        if (elsewhere != HL_ENOENT)
-            hl_debug("no other copy helped: %s", hl_error_text());
-        if (st != HL_ENOENT || elsewhere == HL_ENOENT) /* as for a read (read.c) */
-            st = hl_fail(st, "%s", text);
+        st = copies_failed(op, st, text, elsewhere);
         if (!read_retry(op, request->id, elsewhere, &st))
             return st;
         st = map_once(op, request, out);

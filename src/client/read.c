@@ -184,8 +184,7 @@ static hl_status read_elsewhere(struct operation *op, struct read *r, hl_status 
     if (st == HL_OK || (st == HL_ENOENT && here == HL_ENOENT)) /* the Controller knows better */
         return st;
     hl_debug("no other copy helped: %s", hl_error_text());
-    if (here != HL_ENOENT) /* the failure that the caller gets; otherwise the last one says more */
-        (void)hl_fail(here, "%s", text);
+    (void)copies_failed(op, here, text, st); /* the failure that the caller gets */
     return st;
 }
 
