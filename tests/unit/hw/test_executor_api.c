@@ -95,8 +95,9 @@ static void expect_refusal(const char *patch, const char *why)
 TEST(texts_of_a_status_are_utf8_whatever_a_program_said)
 {
     struct hl_arena arena = {0};
+    char message[] = "exit: \xE5\xBE", binding[] = "", warning[] = "\xFF";
     struct hl_container_status status = {
-        .message = "exit: \xE5\xBE", .binding = "", .warning = "\xFF"};
+        .message = message, .binding = binding, .warning = warning};
     struct hl_api_container_status record = hl_container_status_to_api(&status, &arena);
     assert_string_equal(record.message, "exit: \xEF\xBF\xBD\xEF\xBF\xBD");
     assert_string_equal(record.binding, "");
