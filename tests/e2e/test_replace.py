@@ -361,15 +361,23 @@ class Replace(unittest.TestCase):
             self.assertEqual(losses.setdefault(p["step"], p["loss"]), p["loss"], p)
 
     def slow_down(self, job: str, rank: dict) -> None:
-        """Waits until it is reported as slow."""
-        def named() -> bool:
-            for _ in range(20):  # it gets a tenth of the time
+        """Waits until it is reported as slow. It is slowed down while the test asks, too: on a busy machine that takes long."""
+        over = threading.Event()
+
+        def slow() -> None:
+            while not over.is_set():  # it gets a tenth of the time
                 os.kill(rank["pid"], signal.SIGSTOP)
                 time.sleep(0.09)
                 os.kill(rank["pid"], signal.SIGCONT)
                 time.sleep(0.01)
-            return any(text.startswith(f"rank {rank['rank']} on ") for text in self.events(job, "slow"))
-        wait_for("the slow rank to be named", named, 120)
+        slower = threading.Thread(target=slow)
+        slower.start()
+        try:
+            wait_for("the slow rank to be named", lambda: any(text.startswith(f"rank {rank['rank']} on ")
+                                                              for text in self.events(job, "slow")), 120)
+        finally:
+            over.set()
+            slower.join()
 
     def test_a_drill_names_ranks_and_kinds_and_finds_no_step_changed(self):
         job = self.submit(FOREVER, batch=6, recovery={"mode": "replace"}, spares=1,
