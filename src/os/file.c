@@ -54,11 +54,8 @@ static hl_status fail_errno(const char *what, const char *path)
     return hl_fail(hl_status_of_errno(err), "%s %s: %s", what, path, strerror(err));
 }
 
-hl_status hl_file_read(const char *path, struct hl_buf *out)
+static hl_status read_all(int fd, const char *path, struct hl_buf *out)
 {
-    HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_errno("read", path);
     for (;;) {
         char block[4096];
         ssize_t n = read(fd, block, sizeof(block));
@@ -71,6 +68,37 @@ hl_status hl_file_read(const char *path, struct hl_buf *out)
         if (hl_buf_append(out, block, (size_t)n) != HL_OK)
             return hl_fail(HL_EINVAL, "read %s: larger than %zu bytes", path, out->max);
     }
+}
+
+hl_status hl_file_read(const char *path, struct hl_buf *out)
+{
+    HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? fail_errno("read", path) : read_all(fd, path, out);
+}
+
+/* O_PATH opens nothing that could wait, and what it names can't be exchanged any more. */
+hl_status hl_file_open_regular(const char *path, int *out)
+{
+    HL_AUTO(hl_closep) int at = open(path, O_PATH | O_CLOEXEC);
+    char self[64];
+    struct stat sb;
+    if (at < 0 || fstat(at, &sb) != 0)
+        return fail_errno("read", path);
+    if (!S_ISREG(sb.st_mode))
+        return hl_fail(HL_EINVAL, "read %s: not a regular file; a program has replaced it", path);
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", at);
+    int fd = open(self, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno("read", path);
+    *out = fd;
+    return HL_OK;
+}
+
+hl_status hl_file_read_regular(const char *path, struct hl_buf *out)
+{
+    HL_AUTO(hl_closep) int fd = -1;
+    HL_TRY(hl_file_open_regular(path, &fd));
+    return read_all(fd, path, out);
 }
 
 bool hl_file_read_number(const char *path, int64_t *out)

@@ -22,6 +22,10 @@ hl_status hl_status_of_errno(int err);
 
 /* Appends the whole file to `out`, whose maximum limits the read. Works for /proc and /sys. */
 hl_status hl_file_read(const char *path, struct hl_buf *out) HL_CHECK;
+/* The same for files that a program may have replaced, such as those of a container: opening a FIFO
+ * would wait for its writer. HL_EINVAL for all but regular files. The caller closes *out. */
+hl_status hl_file_open_regular(const char *path, int *out) HL_CHECK;
+hl_status hl_file_read_regular(const char *path, struct hl_buf *out) HL_CHECK;
 /* Reads a file of /sys that contains one decimal number and nothing else. False: it can't be read,
  * or contains something else; *out is untouched. */
 bool hl_file_read_number(const char *path, int64_t *out);

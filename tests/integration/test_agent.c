@@ -1,6 +1,7 @@
 /* The real helios-agent against a Controller of the test's own. */
 #include "support/test.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -584,7 +585,8 @@ static void on_read(void *arg, hl_status st, const char *text, json_t *result)
     atomic_fetch_sub((atomic_int *)arg, 1);
 }
 
-/* A log that cannot be opened now, as on a disk that does not answer: it blocks every worker. */
+/* A log that cannot be opened now, as on a disk that does not answer: it blocks every worker. It is
+ * one of which this process has a lease. */
 TEST_IN(setup, teardown, heartbeats_go_on_while_all_workers_wait_for_a_disk)
 {
     struct world *w = *state;
@@ -595,8 +597,10 @@ TEST_IN(setup, teardown, heartbeats_go_on_while_all_workers_wait_for_a_disk)
     json_decref(start_container(w, "done", "true"));
     AWAIT(w, strcmp(reported(w, "done"), "succeeded") == 0);
     snprintf(path, sizeof(path), "%s", in_dir(w, "state/containers/done/rank-0.log"));
-    unlink(path);
-    assert_int_equal(mkfifo(path, 0600), 0);
+    signal(SIGIO, SIG_IGN); /* tells of who waits for the lease */
+    int lease = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(lease >= 0);
+    AWAIT(w, fcntl(lease, F_SETLEASE, F_WRLCK) == 0); /* its shim may not have closed it yet */
     json_t *params = json_pack("{ss}", "id", "done");
     for (int i = 0; i < 8; i++)
         rpc_json_call_async(w->peer, "readLog", params, CALL_MS, w->c.loop, on_read, &waiting);
@@ -608,6 +612,7 @@ TEST_IN(setup, teardown, heartbeats_go_on_while_all_workers_wait_for_a_disk)
     AWAIT(w, w->c.beats >= beats + 5);
     assert_int_equal(atomic_load(&waiting), 8);
     kill_agent(w, SIGKILL);
+    close(lease);
     AWAIT(w, atomic_load(&waiting) == 0);
 }
 

@@ -365,8 +365,6 @@ static hl_status read_slice(int fd, size_t max, int64_t offset, struct hl_log_sl
     ssize_t n;
     if (fstat(fd, &sb) != 0)
         return hl_fail(HL_EIO, "size of a log: %s", strerror(errno));
-    if (!S_ISREG(sb.st_mode))
-        return hl_fail(HL_EINVAL, "not a regular file; a program has replaced the log");
     out->size = sb.st_size;
     if (offset < 0)
         offset = out->size + offset < 0 ? 0 : out->size + offset;
@@ -395,8 +393,10 @@ static hl_status px_read_log(struct hl_executor *ex, const char *id, int rank, i
     struct hl_path path;
     HL_TRY(log_state(px_of(ex), id, rank, &ended, &path)); /* before the size: then that is final */
     struct hl_log_slice slice = {.data = HL_BUF(LOG_SLICE_MAX + 1)};
-    /* O_NONBLOCK: a rank may have put a FIFO there, and the open would wait for its writer. */
-    HL_AUTO(hl_closep) int fd = open(path.s, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    HL_AUTO(hl_closep) int fd = -1;
+    hl_status opened = hl_file_open_regular(path.s, &fd);
+    if (opened != HL_OK && opened != HL_ENOENT) /* without a file there was no output yet */
+        return opened;
     if (max_bytes == 0 || max_bytes > LOG_SLICE_MAX)
         max_bytes = LOG_SLICE_MAX;
     if (fd >= 0) {

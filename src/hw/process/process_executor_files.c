@@ -52,7 +52,7 @@ static hl_status json_read(const char *path, json_t **out)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(HL_SPEC_BYTES_MAX);
     json_error_t e;
-    HL_TRY(hl_file_read(path, &text));
+    HL_TRY(hl_file_read_regular(path, &text));
     json_t *v = json_loadb(text.len > 0 ? text.data : "", text.len, 0, &e);
     if (v == NULL)
         return hl_fail(HL_EINVAL, "%s:%d:%d: %s", path, e.line, e.column, e.text);

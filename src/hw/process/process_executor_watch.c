@@ -93,7 +93,7 @@ static bool remove_group(const char *dir)
 {
     struct hl_cgroup cg;
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(8192);
-    if (hl_file_read(hl_path_in(dir, "cgroup").s, &text) != HL_OK || text.len == 0)
+    if (hl_file_read_regular(hl_path_in(dir, "cgroup").s, &text) != HL_OK || text.len == 0)
         return true; /* without a group its ranks end with their parent */
     hl_cgroup_recall(text.data, &cg);
     return hl_cgroup_remove(&cg, HL_SHIM_REMOVE_MS) == HL_OK;
@@ -217,7 +217,7 @@ static bool parse_signature(const char *path, struct hl_process *out)
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(256);
     int pid;
     unsigned long long start;
-    if (hl_file_read(path, &text) != HL_OK || text.len == 0 ||
+    if (hl_file_read_regular(path, &text) != HL_OK || text.len == 0 ||
         sscanf(text.data, "%d %llu", &pid, &start) != 2)
         return false;
     *out = (struct hl_process){pid, start};

@@ -166,6 +166,7 @@ TEST_IN(setup, teardown, a_log_that_a_rank_replaced_by_a_fifo_blocks_nobody)
     assert_int_equal(mkfifo(path, 0600), 0);
     alarm(60); /* ends a test that waits for a writer */
     assert_int_equal(hl_executor_read_log(w->ex, "fifo", 0, 0, 100, &s), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "rank-0.log: not a regular file"));
     alarm(0);
 }
 
