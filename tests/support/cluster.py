@@ -126,7 +126,7 @@ class Cluster:
         pid = self.pid(daemon)
         os.kill(pid, number)
         if number == signal.SIGKILL:
-            wait_for(f"{daemon} to end", lambda: not alive(pid))
+            wait_for(f"{daemon} to end", lambda: not alive(pid) and not threads_left(pid))
 
     def job(self, job):
         return self.json("describe", job)
@@ -182,11 +182,18 @@ class Daemon:
 
 
 def alive(pid):
-    """True also if only threads other than the first are left: they keep the process's sockets open."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # ProcessLookupError: the process ended between open and read
+        return False
+
+
+def threads_left(pid):
+    """True while other threads than the first are ending: they keep the process's sockets open, though it is not alive."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
