@@ -112,7 +112,14 @@ class Cluster:
         return lines[0]
 
     def up(self):
-        self.info = self.json(*self.up_args)
+        """While a daemon was down, one of a test beside this one may have got its port: that is waited for."""
+        deadline = time.monotonic() + PATIENCE_S
+        done = self.run(*self.up_args, "-o", "json")
+        while done.returncode != 0 and " in use" in done.stderr and time.monotonic() < deadline:
+            time.sleep(1)
+            done = self.run(*self.up_args, "-o", "json")
+        assert done.returncode == 0, f"helios {' '.join(map(str, self.up_args))}: {done.stderr}"
+        self.info = json.loads(done.stdout)
         return self.info
 
     def down(self, *args):
