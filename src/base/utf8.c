@@ -33,6 +33,17 @@ bool hl_utf8_valid(const char *text)
     return true;
 }
 
+size_t hl_utf8_fit(const char *text, size_t most)
+{
+    size_t len = strnlen(text, most + 1);
+    if (len <= most)
+        return len;
+    len = most;
+    while (len > 0 && ((unsigned char)text[len] & 0xC0) == 0x80)
+        len--; /* the first byte left out would continue a character */
+    return len;
+}
+
 char *hl_utf8_clean(struct hl_arena *arena, const char *text, size_t len)
 {
     size_t bad = 0, n;

@@ -19,6 +19,8 @@ extern "C" {
 size_t hl_utf8_sequence(const char *text, size_t left);
 /* Every byte up to the NUL belongs to a valid sequence. */
 bool hl_utf8_valid(const char *text);
+/* Length of the longest prefix of at most `most` bytes that does not end within a character. */
+size_t hl_utf8_fit(const char *text, size_t most);
 /* A copy of `text` in which U+FFFD replaces every byte that belongs to no valid sequence. */
 char *hl_utf8_clean(struct hl_arena *arena, const char *text, size_t len);
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "os/file.h"
 #include "os/map_guard.h"
 
@@ -159,21 +160,10 @@ void hl_step_held(struct hl_step_page *p, uint64_t address, uint64_t size)
     page_leave(p);
 }
 
-/* How many bytes of the text fit, in whole UTF-8 characters. */
-static size_t trouble_fits(const char *text)
-{
-    size_t len = strnlen(text, HL_STEP_TEXT);
-    if (len < HL_STEP_TEXT)
-        return len;
-    for (len--; len > 0 && ((unsigned char)text[len] & 0xC0) == 0x80;)
-        len--; /* the first byte left out would be in the middle of a character */
-    return len;
-}
-
 void hl_step_trouble(struct hl_step_page *p, const char *text)
 {
     uint64_t words[HL_STEP_TEXT / sizeof(uint64_t)] = {0};
-    memcpy(words, text, trouble_fits(text));
+    memcpy(words, text, hl_utf8_fit(text, sizeof(words) - 1));
     page_enter(p);
     for (size_t i = 0; i < HL_ARRAY_LEN(words); i++)
         word_put(&p->trouble[i], words[i]);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "core/catalog/catalog_private.h"
 
 #define REASON_MAX 512
@@ -466,12 +467,8 @@ static char *reason_text(const struct hl_version_abandon *a)
 {
     char text[REASON_MAX];
     int len = snprintf(text, sizeof(text), "rank %d: %s", a->rank, a->reason);
-    if (len >= (int)sizeof(text)) {
-        size_t end = sizeof(text) - 2;
-        while (end > 0 && (text[end] & 0xc0) == 0x80)
-            end--;
-        text[end] = '\0';
-    }
+    if (len >= (int)sizeof(text))
+        text[hl_utf8_fit(text, sizeof(text) - 2)] = '\0';
     return strdup(text);
 }
 
