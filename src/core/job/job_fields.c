@@ -20,7 +20,7 @@ bool hl_job_gpus_check(const struct hl_job *job, struct hl_job_fault *fault)
     *fault =
         (struct hl_job_fault){.field = "resources.gpu_memory", .pointer = "/resources/gpu_memory"};
     snprintf(fault->text, sizeof(fault->text),
-             "has an effect where ranks have GPUs; remove it, or gpus_per_rank: 0");
+             "only has an effect where ranks have GPUs; remove it, or gpus_per_rank: 0");
     return false;
 }
 

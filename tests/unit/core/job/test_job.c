@@ -514,7 +514,7 @@ TEST(memory_of_gpus_needs_ranks_that_have_gpus)
 {
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"resources\":"
            " {\"gpu_memory\": \"32GiB\", \"gpus_per_rank\": 0}}",
-           "resources.gpu_memory: has an effect where ranks have GPUs");
+           "resources.gpu_memory: only has an effect where ranks have GPUs");
 }
 
 TEST(what_is_said_of_failures_has_to_have_an_effect)
