@@ -486,8 +486,6 @@ void cli_progress_start(struct cli_progress *p, const char *title)
 {
     *p = (struct cli_progress){
         .title = title, .started_ns = hl_now_ns(), .tty = isatty(STDERR_FILENO)};
-    if (p->tty)
-        end_line_on_signals(true);
 }
 
 /* "12 s left"; nothing if there is no rate yet to compute it. */
@@ -509,6 +507,8 @@ void cli_progress_update(struct cli_progress *p, uint64_t done, uint64_t total)
     if (!p->tty || total == 0 || /* nothing is known yet */
         (p->shown && now - p->drawn_ns < PROGRESS_INTERVAL_NS && done < total))
         return;
+    if (!p->shown) /* the first time, or after an end: a lost connection ends the line too */
+        end_line_on_signals(true);
     p->drawn_ns = now;
     p->shown = true;
     line_drawn = 1;

@@ -2,8 +2,11 @@
 #include "support/test.h"
 
 #include <locale.h>
+#include <pty.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/cli/cli.h"
@@ -134,4 +137,38 @@ TEST(a_type_without_fields_shows_the_others)
     assert_printed(&c,
                    "{\n  \"id\": \"job-1\",\n  \"reason\": \"why\"\n}\n"
                    "{\n  \"id\": \"job-1\",\n  \"state\": \"failed\",\n  \"reason\": \"why\"\n}\n");
+}
+
+/* In a child whose standard error is a terminal: the line is drawn, removed because a call failed,
+ * drawn again and interrupted. */
+static void draw_and_be_interrupted(int terminal)
+{
+    struct cli_progress p;
+    if (dup2(terminal, STDERR_FILENO) < 0)
+        _exit(1);
+    cli_progress_start(&p, "cutting");
+    cli_progress_update(&p, 1, 4);
+    cli_progress_end(&p);
+    cli_progress_update(&p, 2, 4);
+    raise(SIGINT);
+    _exit(2);
+}
+
+TEST(an_interrupted_progress_line_is_ended_also_when_it_was_drawn_again)
+{
+    int master, slave, status;
+    char text[1024];
+    assert_int_equal(openpty(&master, &slave, NULL, NULL, NULL), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        draw_and_be_interrupted(slave);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+    ssize_t n = read(master, text, sizeof(text) - 1);
+    assert_true(n > 1);
+    text[n] = '\0';
+    assert_non_null(strstr(text, "2 B of 4 B"));
+    assert_string_equal(text + n - 2, "\r\n");
+    close(slave);
+    close(master);
 }
