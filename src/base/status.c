@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static _Thread_local char error_text[HL_ERROR_TEXT_MAX];
 static _Thread_local char error_where[128];
 
@@ -49,13 +51,22 @@ bool hl_status_retryable(hl_status st)
     return st == HL_EUNAVAIL || st == HL_EBUSY || st == HL_ETIMEDOUT || st == HL_ESTALE;
 }
 
+/* A text that its buffer cut ends with a whole character. */
+static void end_cut_text(char text[HL_ERROR_TEXT_MAX], size_t len)
+{
+    if (len >= HL_ERROR_TEXT_MAX)
+        text[hl_utf8_fit(text, HL_ERROR_TEXT_MAX - 2)] = '\0';
+}
+
 hl_status hl_fail_at(hl_status st, const char *file, int line, const char *fmt, ...)
 {
     char text[HL_ERROR_TEXT_MAX]; /* the arguments may point into error_text */
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
+    int n = vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    if (n >= 0)
+        end_cut_text(text, (size_t)n);
     memcpy(error_text, text, sizeof(text));
     snprintf(error_where, sizeof(error_where), "%s:%d", file, line);
     return st;
@@ -69,7 +80,9 @@ hl_status hl_fail_prefix(hl_status st, const char *fmt, ...)
     int n = vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof(text))
-        snprintf(text + n, sizeof(text) - (size_t)n, "%s", error_text);
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s", error_text);
+    if (n >= 0)
+        end_cut_text(text, (size_t)n);
     memcpy(error_text, text, sizeof(text));
     return st;
 }

@@ -6,7 +6,7 @@
  *          unchanged; the edge (RPC handler, CLI, loop callback) logs or prints hl_error_text()
  *          once.
  * Units:   none.
- * Limits:  a failure text is truncated at HL_ERROR_TEXT_MAX - 1 bytes.
+ * Limits:  a failure text is truncated between characters, at HL_ERROR_TEXT_MAX - 1 bytes.
  */
 #ifndef HL_BASE_STATUS_H
 #define HL_BASE_STATUS_H

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 static hl_status refuse(void)
 {
@@ -35,6 +36,24 @@ TEST(a_failure_carries_its_sentence_up)
     /* an error text can quote the previous one */
     (void)hl_fail(HL_EIO, "again: %s", hl_error_text());
     assert_string_equal(hl_error_text(), "again: pull: shard 7 is not here");
+}
+
+TEST(a_failure_text_is_truncated_between_characters)
+{
+    char umlauts[2 * HL_ERROR_TEXT_MAX + 1];
+    for (size_t i = 0; i < HL_ERROR_TEXT_MAX; i++)
+        memcpy(umlauts + 2 * i, "\u00fc", 3);
+    for (int before = 0; before < 2; before++) {
+        (void)hl_fail(HL_EIO, "%.*s%s", before, "a", umlauts);
+        assert_true(hl_utf8_valid(hl_error_text()));
+        assert_true(strlen(hl_error_text()) >= HL_ERROR_TEXT_MAX - 4);
+        (void)hl_fail(HL_EIO, "%.*s", 2 * (HL_ERROR_TEXT_MAX / 2 - 8), umlauts);
+        (void)hl_fail_prefix(HL_EIO, "%.*s1234567890123456: ", before, "a");
+        assert_true(hl_utf8_valid(hl_error_text()));
+        assert_true(strlen(hl_error_text()) >= HL_ERROR_TEXT_MAX - 4);
+    }
+    (void)hl_fail(HL_EIO, "%.*s", HL_ERROR_TEXT_MAX - 1, umlauts + 1); /* fits */
+    assert_int_equal(strlen(hl_error_text()), HL_ERROR_TEXT_MAX - 1);
 }
 
 TEST(status_names_go_both_ways)
