@@ -124,7 +124,7 @@ struct hl_job_source {
     const struct hl_podspec_rules *pods; /* for Kubernetes; NULL = not Kubernetes */
 };
 
-/* src may be NULL. *out is overwritten on success only. */
+/* src = NULL: the job is stored, so it was checked before. *out is overwritten on success only. */
 hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src,
                        struct hl_job *out) HL_CHECK;
 void hl_job_fini(struct hl_job *job);

@@ -510,11 +510,24 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
     is_bad("{\"queue\": \"Dev\"}", "queue: 'Dev' must begin with a lower-case letter");
 }
 
+#define MEMORY_WITHOUT_GPUS                                                                        \
+    "{\"jobName\": \"x\", \"command\": \"x\", \"resources\":"                                      \
+    " {\"gpu_memory\": \"32GiB\", \"gpus_per_rank\": 0}}"
+
 TEST(memory_of_gpus_needs_ranks_that_have_gpus)
 {
-    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"resources\":"
-           " {\"gpu_memory\": \"32GiB\", \"gpus_per_rank\": 0}}",
-           "resources.gpu_memory: only has an effect where ranks have GPUs");
+    is_bad(MEMORY_WITHOUT_GPUS, "resources.gpu_memory: only has an effect where ranks have GPUs");
+}
+
+TEST(a_stored_job_with_memory_of_no_gpus_stays_readable)
+{
+    struct hl_job job;
+    json_t *doc = json_loads(MEMORY_WITHOUT_GPUS, 0, NULL);
+    assert_int_equal(hl_job_parse(doc, NULL, &job), HL_OK);
+    assert_int_equal(job.gpus_per_rank, 0);
+    assert_int_equal(job.gpu_memory_bytes, (uint64_t)32 << 30);
+    hl_job_fini(&job);
+    json_decref(doc);
 }
 
 TEST(what_is_said_of_failures_has_to_have_an_effect)
