@@ -124,25 +124,52 @@ static hl_status reserve_nodes(struct cli *cli, const struct hl_api_text_list *n
     HL_TRY(CLI_CALL(cli, reserve_nodes, &p, &arena, &r));
     result.from_ms = r.from_ms;
     result.until_ms = r.until_ms;
-    if (r.until_ms > 0)
-        HL_TRY(list_jobs(cli, names, &arena, &result.jobs));
+    HL_TRY(list_jobs(cli, names, &arena, &result.jobs));
     if (cli->json)
         return cli_print_value(&hl_api_nodes_reserved_type, &result);
     for (size_t i = 0; i < names->count; i++) {
         char from[32], until[32];
-        if (r.until_ms > 0)
-            cli_print(stdout, "%s is reserved from %s until %s\n", names->items[i],
-                      cli_format_time(r.from_ms, from, sizeof(from)),
-                      cli_format_time(r.until_ms, until, sizeof(until)));
-        else
-            cli_print(stdout, "%s is no longer reserved\n", names->items[i]);
+        cli_print(stdout, "%s is reserved from %s until %s\n", names->items[i],
+                  cli_format_time(r.from_ms, from, sizeof(from)),
+                  cli_format_time(r.until_ms, until, sizeof(until)));
     }
     for (size_t i = 0; i < result.jobs.count; i++)
         cli_print(stdout, "%s runs there and stays\n", result.jobs.items[i]);
     return HL_OK;
 }
 
-/* "node-0,node-1" */
+/* Lists which of the nodes have a reservation now. */
+static hl_status list_reserved(struct cli *cli, const struct hl_api_text_list *names,
+                               struct hl_arena *arena, struct hl_api_text_list *out)
+{
+    struct hl_api_controller_list_nodes_results r;
+    HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, arena, &r));
+    out->items = hl_arena_array(arena, r.nodes.count, sizeof(*out->items));
+    for (size_t i = 0; out->items != NULL && i < r.nodes.count; i++)
+        if (r.nodes.items[i].reserved_until_ms > 0 && is_named(names, r.nodes.items[i].node.name))
+            out->items[out->count++] = r.nodes.items[i].node.name;
+    return HL_OK;
+}
+
+static hl_status unreserve_nodes(struct cli *cli, const struct hl_api_text_list *names)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_text_list were = {0};
+    struct hl_api_controller_reserve_nodes_results r;
+    const struct hl_api_nodes_reserved result = {.names = *names};
+    const struct hl_api_controller_reserve_nodes_params p = {.names = *names, .reason = ""};
+    HL_TRY(list_reserved(cli, names, &arena, &were));
+    HL_TRY(CLI_CALL(cli, reserve_nodes, &p, &arena, &r));
+    if (cli->json)
+        return cli_print_value(&hl_api_nodes_reserved_type, &result);
+    for (size_t i = 0; i < names->count; i++)
+        cli_print(stdout, "%s is %s\n", names->items[i],
+                  is_named(&were, names->items[i]) ? "no longer reserved"
+                                                   : "not reserved, as before");
+    return HL_OK;
+}
+
+/* "node-0,node-1"; for_ms = 0 ends their reservations. */
 static hl_status reserve_listed(struct cli *cli, char *list, const struct reserve_args *a)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -153,8 +180,9 @@ static hl_status reserve_listed(struct cli *cli, char *list, const struct reserv
         return hl_fail(HL_ENOMEM, "out of memory for a list of nodes");
     for (char *name = strtok_r(list, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest))
         names.items[names.count++] = name;
-    return names.count > 0 ? reserve_nodes(cli, &names, a)
-                           : cli_usage(cli, "name at least one node");
+    if (names.count == 0)
+        return cli_usage(cli, "name at least one node");
+    return a->for_ms > 0 ? reserve_nodes(cli, &names, a) : unreserve_nodes(cli, &names);
 }
 
 hl_status cmd_node_reserve(struct cli *cli, int argc, char **argv)
@@ -169,7 +197,6 @@ hl_status cmd_node_reserve(struct cli *cli, int argc, char **argv)
 
 hl_status cmd_node_unreserve(struct cli *cli, int argc, char **argv)
 {
-    static char none[] = "";
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    return reserve_listed(cli, argv[0], &(struct reserve_args){.reason = none});
+    return reserve_listed(cli, argv[0], &(struct reserve_args){0});
 }
