@@ -156,6 +156,32 @@ static hl_status end_labelled(enum hl_engine_kind kind, const struct hl_stranger
     return hl_engine_call(&e, &args, NULL, HL_ENGINE_CALL_MS, &r);
 }
 
+/* Lists what the engine runs for another state directory, whether its shim lives or not. One
+ * container of Helios is listed once for each of its ranks. */
+static hl_status find_running(enum hl_engine_kind kind, const char *state_directory,
+                              const char *containers_dir, struct hl_arena *arena,
+                              struct hl_stranger_list *out)
+{
+    struct hl_engine_ranks e;
+    char owner[16];
+    HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
+    HL_TRY(hl_engine_client(kind, &e));
+    hl_engine_owner(containers_dir, owner);
+    struct hl_args args = hl_engine_args(&e, arena);
+    const char *const having[] = {hl_arena_printf(arena, HL_LABEL_STATE "=%s", state_directory),
+                                  NULL};
+    static const char *const shown[] = {HL_LABEL_OWNER, HL_LABEL_CONTAINER, NULL};
+    hl_engine_list_args(kind, having, shown, &args);
+    hl_args_add(&args, "--filter=status=running");
+    if (hl_arena_failed(arena)) /* without the filter it would list others' containers */
+        return hl_fail(HL_ENOMEM, "out of memory listing containers of a silent Agent");
+    HL_TRY(hl_engine_call(&e, &args, NULL, HL_ENGINE_CALL_MS, &r));
+    char *at = r.out.data;
+    for (char *line; at != NULL && (line = strsep(&at, "\n")) != NULL;)
+        HL_TRY(add_labelled(line, owner, containers_dir, NULL, arena, out));
+    return HL_OK;
+}
+
 /* ---- both ---- */
 
 hl_status hl_strangers_find(enum hl_engine_kind engine, const char *containers_dir,
@@ -180,19 +206,50 @@ static bool shim_is_of(const struct hl_stranger *shim, const char *state_directo
     return !shim->own && strcmp(identity, state_directory) == 0;
 }
 
-hl_status hl_strays_list(const char *state_directory, const char *containers_dir,
-                         struct hl_arena *arena, struct hl_api_text_list *out)
+static void add_stray(struct hl_arena *arena, struct hl_api_text_list *ids, const char *container)
+{
+    for (size_t i = 0; i < ids->count; i++)
+        if (strcmp(ids->items[i], container) == 0)
+            return;
+    hl_api_text_add(arena, ids, container);
+}
+
+hl_status hl_strays_list(enum hl_engine_kind engine, const char *state_directory,
+                         const char *containers_dir, struct hl_arena *arena,
+                         struct hl_api_text_list *out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena scratch = {0};
-    struct hl_stranger_list shims = {0};
+    struct hl_stranger_list shims = {0}, ranks = {0};
     struct hl_api_text_list ids = {0};
     HL_TRY(find_shims(containers_dir, &scratch, &shims));
+    if (engine != HL_ENGINE_NONE)
+        HL_TRY(find_running(engine, state_directory, containers_dir, &scratch, &ranks));
     for (size_t i = 0; i < shims.count; i++)
         if (shim_is_of(&shims.items[i], state_directory))
-            hl_api_text_add(arena, &ids, shims.items[i].container);
+            add_stray(arena, &ids, shims.items[i].container);
+    for (size_t i = 0; i < ranks.count; i++)
+        if (!ranks.items[i].own)
+            add_stray(arena, &ids, ranks.items[i].container);
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory listing containers of a silent Agent");
     *out = ids;
+    return HL_OK;
+}
+
+/* Ends those whose shim is dead. */
+static hl_status end_running(enum hl_engine_kind engine, const struct hl_stray *stray,
+                             const char *containers_dir, bool *ended)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_stranger_list ranks = {0};
+    HL_TRY(find_running(engine, stray->state_directory, containers_dir, &arena, &ranks));
+    for (size_t i = 0; i < ranks.count; i++) {
+        const struct hl_stranger *x = &ranks.items[i];
+        if (x->own || strcmp(x->container, stray->container) != 0)
+            continue;
+        HL_TRY(end_labelled(engine, x));
+        *ended = true;
+    }
     return HL_OK;
 }
 
@@ -214,7 +271,7 @@ hl_status hl_stray_end(enum hl_engine_kind engine, const struct hl_stray *stray,
         HL_TRY(end_shim(x));
         *ended = true;
     }
-    return HL_OK;
+    return engine != HL_ENGINE_NONE ? end_running(engine, stray, containers_dir, ended) : HL_OK;
 }
 
 void hl_px_sweep(struct hl_px *px)

@@ -121,6 +121,7 @@ static void add_labels(struct hl_args *args, const struct hl_engine_create *c)
     hl_args_printf(args, "--label=" HL_LABEL_ATTEMPT "=%d", s->attempt);
     hl_args_printf(args, "--label=" HL_LABEL_RANK "=%d", s->ranks[c->rank].rank);
     hl_args_printf(args, "--label=" HL_LABEL_OWNER "=%s", c->owner);
+    hl_args_printf(args, "--label=" HL_LABEL_STATE "=%s", c->state);
     hl_args_printf(args, "--label=" HL_LABEL_EPOCH "=%llu", (unsigned long long)s->epoch);
 }
 

@@ -26,13 +26,16 @@
  * only size limit is the container's memory limit. */
 #define HL_ENGINE_TMPFS "/run/helios.rank"
 
-/* Labels of every rank's container; owner is the Agent's state directory (hl_engine_owner). */
+/* Labels of every rank's container. The Agent's state directory is in two of them: its path in
+ * owner (hl_engine_owner), and its identity in state (hl_dir_identity), by which other Agents know
+ * it. */
 #define HL_LABEL_CONTAINER "helios.container"
 #define HL_LABEL_JOB       "helios.job"
 #define HL_LABEL_ATTEMPT   "helios.attempt"
 #define HL_LABEL_RANK      "helios.rank"
 #define HL_LABEL_EPOCH     "helios.epoch" /* epoch of the Controller that ordered it */
 #define HL_LABEL_OWNER     "helios.owner"
+#define HL_LABEL_STATE     "helios.state"
 
 enum hl_engine_kind {
     HL_ENGINE_NONE, /* ranks are plain processes */
@@ -92,8 +95,8 @@ enum hl_engine_gpus hl_engine_gpus_of(enum hl_engine_kind kind, const char *info
 struct hl_engine_create {
     enum hl_engine_kind kind;
     const struct hl_container_spec *spec;
-    size_t rank; /* index in the spec */
-    const char *owner;
+    size_t rank;                         /* index in the spec */
+    const char *owner, *state;           /* the values of these labels */
     const char *dir;                     /* directory of the container's record */
     const char *image;                   /* id that hl_container_spec.image resolved to */
     const struct hl_cpuset *cpus, *mems; /* NULL = not bound */

@@ -94,6 +94,7 @@ static hl_status engine_open(struct hl_shim *s)
     snprintf(containers.s, sizeof(containers.s), "%s", s->dir);
     *strrchr(containers.s, '/') = '\0';
     hl_engine_owner(containers.s, e->owner);
+    hl_dir_identity(hl_path_in(containers.s, "..").s, e->state, sizeof(e->state));
     return hl_process_find(hl_engine_name(e->kind), getenv("PATH"), e->program, sizeof(e->program));
 }
 
@@ -127,6 +128,7 @@ static hl_status create_rank(struct hl_shim *s, size_t i)
         .spec = &s->spec,
         .rank = i,
         .owner = e->owner,
+        .state = e->state,
         .dir = s->dir,
         .image = e->image,
         .cpus = bind ? &s->binding.cpus : NULL,

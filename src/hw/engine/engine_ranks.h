@@ -41,7 +41,7 @@ struct hl_engine_rank {
 struct hl_engine_ranks {
     enum hl_engine_kind kind;
     char program[PATH_MAX];
-    char owner[16];
+    char owner[16], state[64];
     char image[128]; /* id of the spec's image on this node */
     struct hl_engine_devices devices;
     struct hl_engine_rank *ranks; /* one per rank of the spec */

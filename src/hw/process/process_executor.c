@@ -421,7 +421,8 @@ static hl_status px_strangers(struct hl_executor *ex, struct hl_arena *arena,
 static hl_status px_list_strays(struct hl_executor *ex, const char *state_directory,
                                 struct hl_arena *arena, struct hl_api_text_list *out)
 {
-    return hl_strays_list(state_directory, px_of(ex)->containers.s, arena, out);
+    struct hl_px *px = px_of(ex);
+    return hl_strays_list(px->options.engine, state_directory, px->containers.s, arena, out);
 }
 
 static hl_status px_end_stray(struct hl_executor *ex, const char *state_directory, const char *id,

@@ -207,9 +207,10 @@ struct hl_stray {
     const char *container;
 };
 
-/* All of that state directory. */
-hl_status hl_strays_list(const char *state_directory, const char *containers_dir,
-                         struct hl_arena *arena, struct hl_api_text_list *out) HL_CHECK;
+/* All of that state directory; an engine's containers also after their shim's death. */
+hl_status hl_strays_list(enum hl_engine_kind engine, const char *state_directory,
+                         const char *containers_dir, struct hl_arena *arena,
+                         struct hl_api_text_list *out) HL_CHECK;
 hl_status hl_stray_end(enum hl_engine_kind engine, const struct hl_stray *stray,
                        const char *containers_dir, bool *ended) HL_CHECK;
 

@@ -385,6 +385,38 @@ TEST_IN(setup, teardown, another_agents_container_is_ended_by_its_id_and_state_d
     json_decref(c);
 }
 
+/* Its Agent and its shim were killed; a plain process would have died with its shim. */
+TEST_IN(setup, teardown, another_agents_container_is_ended_without_its_shim_too)
+{
+    struct world *w = *state, other = {0};
+    char whose[64];
+    bool ended = false;
+    snprintf(other.dir, sizeof(other.dir), "/tmp/helios-test-executor-XXXXXX");
+    assert_non_null(mkdtemp(other.dir));
+    start(w, spec_of("alone.7.0", "echo up; exec sleep 1000", 1));
+    free(await_line(w, "alone.7.0", 0));
+    json_t *c = status_of(w, "alone.7.0");
+    pid_t pid = (pid_t)hl_json_int(rank_of(c, 0), "pid", 0), shim = shim_of(w, "alone.7.0");
+    json_decref(c);
+    open_executor(&other, false, 0);
+    hl_dir_identity(w->dir, whose, sizeof(whose));
+    assert_int_equal(strays(&other, whose, "alone.7.0"), 1);
+    hl_executor_close(w->ex); /* it would start another shim */
+    kill(shim, SIGKILL);
+    await_death(shim);
+    assert_int_equal(strays(&other, whose, "alone.7.0"), test_has_image());
+    assert_int_equal(hl_executor_end_stray(other.ex, whose, "alone.7.0", &ended), HL_OK);
+    assert_int_equal(ended, test_has_image());
+    await_death(pid);
+    assert_int_equal(strays(&other, whose, "alone.7.0"), 0);
+    hl_executor_close(other.ex);
+    assert_int_equal(hl_dir_remove(other.dir), HL_OK);
+    open_executor(w, false, 0);
+    c = await_end(w, "alone.7.0");
+    assert_state(c, "failed");
+    json_decref(c);
+}
+
 /* Control groups of that container on this machine. */
 static size_t groups_of(struct world *w, const char *id)
 {

@@ -178,6 +178,7 @@ static char *make_command(const struct row *row)
                                             .spec = &spec,
                                             .rank = 1,
                                             .owner = "0a1b2c3d",
+                                            .state = "8:1:2f:17a",
                                             .dir = "/var/lib/helios/agent/containers/gpt-1.2.0",
                                             .image = "sha256:1234",
                                             .cpus = &cpus,
