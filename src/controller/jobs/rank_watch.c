@@ -19,6 +19,7 @@ struct rank_seen {
     uint32_t troubles;
     int pid;            /* as last reported */
     int64_t stopped_at; /* steady clock: seen stopped since then; 0 = it runs */
+    int64_t joining_at; /* seen re-forming the gang since then; 0 = it does something else */
     struct rank_end end;
 };
 
@@ -152,7 +153,7 @@ static void look_at_rank(struct job *j, struct rank_seen *seen, const char *node
     seen->troubles = r->progress.troubles;
     if (news.lost > 0) {
         rank_lost_note(j, node, r, seen->pid);
-        seen->stopped_at = 0;
+        seen->stopped_at = seen->joining_at = 0;
     }
     seen->pid = r->pid;
     if (news.merged > 0)
@@ -261,17 +262,26 @@ void rank_watch_tell(const struct job *j, char *out, size_t cap)
 
 /* ---- a round --------------------------------------------------------------------------------- */
 
+/* For how long every look has seen it, now included. */
+static int64_t seen_for(int64_t *since, bool is, int64_t now)
+{
+    if (!is)
+        *since = 0;
+    else if (*since == 0)
+        *since = now;
+    return is ? now - *since : 0;
+}
+
 static struct hl_stall_rank stall_rank_of(const struct hl_api_rank_status *r,
                                           struct rank_seen *seen, int64_t now)
 {
-    if (!r->progress.stopped)
-        seen->stopped_at = 0;
-    else if (seen->stopped_at == 0)
-        seen->stopped_at = now;
+    bool joining = r->progress.activity == HL_API_RANK_ACTIVITY_JOINING;
     return (struct hl_stall_rank){.rank = r->rank,
                                   .activity = r->progress.activity,
                                   .stopped = r->progress.stopped,
-                                  .stopped_ms = seen->stopped_at > 0 ? now - seen->stopped_at : 0,
+                                  .stopped_ms =
+                                      seen_for(&seen->stopped_at, r->progress.stopped, now),
+                                  .joining_ms = seen_for(&seen->joining_at, joining, now),
                                   .step = r->progress.step,
                                   .steps = r->progress.steps,
                                   .since_ms = r->progress.since_ms,

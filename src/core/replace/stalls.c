@@ -71,9 +71,10 @@ static const struct hl_stall_rank *find_stopped(const struct hl_stall_rank *rank
     return longest;
 }
 
-static bool comes_together(const struct hl_stall_rank *r)
+/* It waits for the others, and has done so for long. */
+static bool comes_together(const struct hl_stall_rank *r, int64_t limit_ms)
 {
-    return r->activity == HL_API_RANK_ACTIVITY_JOINING;
+    return r->activity == HL_API_RANK_ACTIVITY_JOINING && r->joining_ms > limit_ms;
 }
 
 /* The silent rank that is still training while all others have come together. */
@@ -83,7 +84,7 @@ static const struct hl_stall_rank *find_left(const struct hl_stall_rank *ranks, 
     const struct hl_stall_rank *left = NULL;
     size_t joining = 0;
     for (size_t i = 0; i < count; i++) {
-        if (comes_together(&ranks[i]))
+        if (comes_together(&ranks[i], limit_ms))
             joining++;
         else if (may_be_judged(&ranks[i], 1) && is_silent(&ranks[i], limit_ms))
             left = &ranks[i];

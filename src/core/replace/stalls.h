@@ -8,7 +8,9 @@
  * While some ranks still make steps, a rank only counts as stalled after twice the time.
  *
  * A rank that still waits within a step while all others re-form the gang has not noticed that a
- * rank was lost, and the others wait for it: it is named, too.
+ * rank was lost, and the others wait for it: it is named, too, once the last of them has waited
+ * that long. Its own silence says nothing then, because it includes the time until the loss was
+ * found.
  *
  * A gang that forms, loads or saves makes no steps and is not judged. Nor is a rank that has not
  * made two steps of its generation, because the first step may take long. Only a process that was
@@ -34,6 +36,7 @@ struct hl_stall_rank {
     enum hl_api_rank_activity activity;
     bool stopped;       /* its process is stopped, by a signal or a debugger */
     int64_t stopped_ms; /* for how long every look has seen it stopped */
+    int64_t joining_ms; /* for how long every look has seen it re-form the gang */
     int64_t step;       /* the last completed step; -1 = none */
     uint64_t steps;     /* completed in this generation */
     int64_t since_ms;   /* time since the last step was completed */
