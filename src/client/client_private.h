@@ -346,6 +346,16 @@ hl_status copies_read(struct operation *op, struct hl_id id, uint64_t off, void 
 /* Size and checksum of a shard that exists only there. */
 hl_status copies_find(struct operation *op, struct hl_id id, uint64_t *size,
                       uint32_t *crc32) HL_CHECK;
+
+/* The failure by which a search of several holders is judged. */
+struct copies_failure {
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+};
+
+/* Keeps `st` with hl_error_text() unless *io says more: a holder that is away may come back, while
+ * one that no longer has the shard says nothing of the others. */
+void copies_note_failure(struct copies_failure *io, hl_status st);
 /* After a failure of the pool (here, with its text) and of other copies (elsewhere; its text is the
  * last one): leaves the text that the caller of the read gets, and returns here. */
 hl_status copies_failed(const struct operation *op, hl_status here, const char *text,

@@ -305,11 +305,26 @@ static hl_status copy_closed(struct hl_id id, const char *node)
         hl_id_format(id).s, node, hl_id_format(id).s);
 }
 
+static int failure_weight(hl_status st)
+{
+    if (st == HL_EUNAVAIL || st == HL_ETIMEDOUT)
+        return 2;
+    return st == HL_ENOENT ? 0 : 1;
+}
+
+void copies_note_failure(struct copies_failure *io, hl_status st)
+{
+    if (failure_weight(st) < failure_weight(io->st))
+        return;
+    io->st = st;
+    snprintf(io->text, sizeof(io->text), "%s", hl_error_text());
+}
+
 static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visit, void *arg)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_shard shard;
-    hl_status st = HL_ENOENT;
+    struct copies_failure failure = {.st = HL_ENOENT};
     const char *closed = NULL;
     bool visited = false;
     HL_TRY(ask_copies(op, id, &arena, &shard));
@@ -325,14 +340,15 @@ static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visi
         if (s == NULL)
             continue;
         visited = true;
-        st = visit(op, s, arg);
+        hl_status st = visit(op, s, arg);
         if (st == HL_OK)
-            break;
+            return HL_OK;
+        copies_note_failure(&failure, st);
         hl_debug("the copy at node %s did not help: %s", node, hl_error_text());
     }
     if (!visited && closed != NULL)
         return copy_closed(id, closed);
-    return st == HL_ENOENT ? copy_not_found(id) : st;
+    return failure.st == HL_ENOENT ? copy_not_found(id) : hl_fail(failure.st, "%s", failure.text);
 }
 
 /* A shard that the pool does not have and another place has is not lost: both failures count. */

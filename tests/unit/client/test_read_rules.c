@@ -36,3 +36,26 @@ TEST(a_read_waits_for_copies_that_failed_unless_that_is_final)
         assert_int_equal(st, HL_ENOENT);
     }
 }
+
+/* What a search of two holders, asked in this order, ends with. */
+static hl_status search(hl_status first, hl_status second)
+{
+    struct copies_failure failure = {.st = HL_ENOENT};
+    copies_note_failure(&failure, hl_fail(first, "the first holder's failure"));
+    copies_note_failure(&failure, hl_fail(second, "the second holder's failure"));
+    assert_string_equal(failure.text, failure.st == second ? "the second holder's failure"
+                                                           : "the first holder's failure");
+    return failure.st;
+}
+
+/* Otherwise a read would give up after 5 s although a holder that is away may come back. */
+TEST(a_holder_that_is_away_counts_in_whatever_order_holders_are_asked)
+{
+    assert_int_equal(search(HL_EUNAVAIL, HL_ENOENT), HL_EUNAVAIL);
+    assert_int_equal(search(HL_ENOENT, HL_EUNAVAIL), HL_EUNAVAIL);
+    assert_int_equal(search(HL_ETIMEDOUT, HL_ECORRUPT), HL_ETIMEDOUT);
+    assert_int_equal(search(HL_ECORRUPT, HL_EUNAVAIL), HL_EUNAVAIL);
+    assert_int_equal(search(HL_ECORRUPT, HL_ENOENT), HL_ECORRUPT);
+    assert_int_equal(search(HL_ENOENT, HL_ECANCELED), HL_ECANCELED);
+    assert_int_equal(search(HL_ENOENT, HL_ENOENT), HL_ENOENT);
+}
