@@ -58,11 +58,12 @@ void gate_apply(struct node *n)
     find_reason(n, why, sizeof(why));
     bool blocked = why[0] != '\0';
     bool tests = n->health.state == HL_API_HEALTH_STATE_TESTING; /* as it should be */
-    if (blocked && !was_blocked && !tests)
+    if (blocked && !n->why_told && !tests)
         hl_warn("node gets no new containers node=%s why=\"%s\"", n->name, why);
     else if (!blocked && was_blocked)
         hl_info("node gets containers again node=%s", n->name);
     memcpy(n->why, why, sizeof(n->why));
+    n->why_told = blocked && (n->why_told || !tests);
     hl_cluster_set_ready(&c->nodes->cluster, n->name, node_ready(n) && !blocked);
     c->slots_changed |= was_blocked && !blocked;
 }

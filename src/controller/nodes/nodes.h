@@ -100,6 +100,7 @@ struct node {
     int ahead_count;        /* consecutive heartbeats in which that was too much */
     /* why it gets no new containers; "" = it does, if ready and not drained */
     char why[HL_NODE_WHY_MAX];
+    bool why_told; /* the log has it, or the reason before it; that a test runs is not logged */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "controller/nodes/nodes_private.h"
 
 static struct nodes nodes;
@@ -138,6 +139,24 @@ TEST_IN(setup, teardown, a_clock_that_is_far_off_counts_from_the_second_heartbea
     c.opts.clock_limit_ms = 0; /* any distance */
     gate_take_clock(&n, 1);
     gate_take_clock(&n, 1);
+    assert_true(is_placed_on());
+}
+
+/* The refusal would otherwise begin while the test's is in force, and no line would tell of it. */
+TEST_IN(setup, teardown, a_clock_that_is_far_off_during_the_first_test_is_logged_once)
+{
+    unsigned said = hl_log_count(HL_LOG_WARN);
+    tested(0, HL_API_HEALTH_STATE_TESTING, "");
+    gate_take_clock(&n, hl_wall_ms() + 600000);
+    gate_take_clock(&n, hl_wall_ms() + 600000);
+    assert_false(is_placed_on());
+    assert_int_equal(hl_log_count(HL_LOG_WARN), said); /* a test is as it should be */
+    tested(1, HL_API_HEALTH_STATE_PASSED, "");
+    assert_false(is_placed_on());
+    assert_int_equal(hl_log_count(HL_LOG_WARN), said + 1);
+    assert_false(is_placed_on());
+    assert_int_equal(hl_log_count(HL_LOG_WARN), said + 1);
+    gate_take_clock(&n, hl_wall_ms());
     assert_true(is_placed_on());
 }
 
