@@ -31,6 +31,7 @@ struct reporter {
     uint64_t incarnation;
     struct hl_report_window window;
     int64_t seen_ms;
+    bool refused;      /* its last report did not count: its node is unknown or silent */
     UT_hash_handle hh; /* in the order of their last report */
 };
 

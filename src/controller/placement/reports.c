@@ -5,6 +5,7 @@
  *
  * A process that was silent for REPORTER_SILENT_MS is forgotten. If it repeats a report after that,
  * because the Controller was away for so long, the report may be counted twice. */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -93,6 +94,16 @@ static void place_entries(struct hl_controller *c, const struct hl_report *repor
         (void)placement_find(c, report->entries[i].shard);
 }
 
+/* Once for each process, until its reads count again. Those of a process on no node never do. */
+static void tell_refused(const struct reporter *r,
+                         const struct hl_api_controller_report_access_params *p,
+                         enum hl_report_fate fate)
+{
+    if (!r->refused && p->node[0] != '\0')
+        hl_info("reads of a process move no shard, they are %s node=%s job=%s rank=%" PRId32,
+                hl_report_fate_text(fate), p->node, p->job, p->rank);
+}
+
 bool placement_report(struct hl_controller *c,
                       const struct hl_api_controller_report_access_params *p)
 {
@@ -112,10 +123,12 @@ bool placement_report(struct hl_controller *c,
     place_entries(c, &report);
     enum hl_report_fate fate =
         hl_placement_report_of(&x->core, reader_index(c, p->node), &r->window, &report, now);
-    if (fate == HL_REPORT_UNKNOWN || fate == HL_REPORT_FENCED) {
-        hl_debug("accesses don't count: they are %s node=%s", hl_report_fate_text(fate), p->node);
+    bool refused = fate == HL_REPORT_UNKNOWN || fate == HL_REPORT_FENCED;
+    if (refused) {
+        tell_refused(r, p, fate);
         fate = hl_report_window_take(&r->window, &report);
     }
+    r->refused = refused;
     if (fate == HL_REPORT_NEW) {
         x->unnamed_reads += unnamed_reads(&p->reports);
         record_report(c, p, before);

@@ -1,4 +1,5 @@
 /* Reports of reads: which ones count, and what is recorded from them. */
+#include "base/log.h"
 #include "unit/controller/placement_rig.h"
 
 TEST_IN(world_start, world_end, a_report_that_is_repeated_counts_once)
@@ -40,6 +41,26 @@ TEST_IN(world_start, world_end, a_silent_or_unknown_nodes_reports_move_nothing_a
     placement_node_registered(&w->c, &w->a);
     assert_true(report(w, "a", 7, 2, 3));
     assert_int_equal(accesses(w), 3);
+}
+
+TEST_IN(world_start, world_end, reads_that_do_not_count_are_logged_once_for_each_process)
+{
+    struct world *w = *state;
+    unsigned said = hl_log_count(HL_LOG_INFO);
+    report(w, "nowhere", 8, 1, 10);
+    report(w, "nowhere", 8, 2, 10);
+    assert_int_equal(hl_log_count(HL_LOG_INFO), said + 1);
+    report(w, "nowhere", 9, 1, 10);
+    assert_int_equal(hl_log_count(HL_LOG_INFO), said + 2);
+    report(w, "", 10, 1, 10); /* on no node, as a command is */
+    assert_int_equal(hl_log_count(HL_LOG_INFO), said + 2);
+    placement_node_silent(&w->c, &w->a);
+    report(w, "a", 7, 1, 10);
+    placement_node_registered(&w->c, &w->a);
+    report(w, "a", 7, 2, 10);
+    placement_node_silent(&w->c, &w->a);
+    report(w, "a", 7, 3, 10);
+    assert_int_equal(hl_log_count(HL_LOG_INFO), said + 4);
 }
 
 TEST_IN(world_start, world_end, reports_of_an_older_client_steer_nothing)
