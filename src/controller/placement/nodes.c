@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "controller/placement/placement_private.h"
 
 /* The machine may have booted just now, while what we know of shards is older (uses.c). */
@@ -80,6 +81,20 @@ struct placed_node *placed_node_need(struct hl_controller *c, const char *name)
     return n;
 }
 
+/* Once, until it has stayed for policy.flap. */
+static void tell_flapping(struct hl_controller *c, struct placed_node *x)
+{
+    char time[32];
+    bool flaps = !hl_placement_node_is_steady(&c->placement->core, x->index);
+    if (flaps && !x->flaps_told)
+        hl_warn(
+            "node has left twice, the policy moves no shard to it for now node=%s "
+            "policy_flap=%s",
+            x->name,
+            hl_format_duration_ms((uint64_t)c->placement->core.params.flap_ms, time, sizeof(time)));
+    x->flaps_told = flaps;
+}
+
 void placement_node_registered(struct hl_controller *c, struct node *n)
 {
     struct placed_node *x = placed_node_need(c, n->name);
@@ -91,6 +106,7 @@ void placement_node_registered(struct hl_controller *c, struct node *n)
     x->node = n;
     if (hl_placement_node_start(&c->placement->core, x->index, 0) != HL_OK)
         hl_warn("node stays fenced node=%s error=\"%s\"", n->name, hl_error_text());
+    tell_flapping(c, x);
     hl_migration_node_back(&c->placement->moves, x->index, placement_now_ms());
     c->placement->behind = true;
 }

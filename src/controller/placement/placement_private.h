@@ -23,6 +23,7 @@ struct placed_node {
     char name[128];
     uint16_t index;
     struct node *node; /* NULL: not known, or not any more */
+    bool flaps_told;   /* the log says that it takes no shards because it comes and goes */
     UT_hash_handle hh;
 };
 

@@ -1,5 +1,6 @@
 /* Places that follow copies; moves and their budget; sets; options. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "conf/options.h"
 #include "unit/controller/placement_rig.h"
 
@@ -155,9 +156,12 @@ TEST_IN(world_start, world_end, a_node_that_comes_and_goes_gets_no_shard)
     assert_true(placed_node_takes(&w->c, a));
     placement_node_registered(&w->c, &w->a); /* its Agent was restarted */
     assert_true(placed_node_takes(&w->c, a));
+    unsigned said = hl_log_count(HL_LOG_WARN);
     placement_node_silent(&w->c, &w->a);
     placement_node_registered(&w->c, &w->a); /* it has left twice */
     assert_false(placed_node_takes(&w->c, a));
+    placement_node_registered(&w->c, &w->a);
+    assert_int_equal(hl_log_count(HL_LOG_WARN), said + 1); /* once for all times */
     w->c.placement->core.params.flap_ms = 0;
     assert_true(placed_node_takes(&w->c, a));
     w->a.lost = true;
