@@ -223,17 +223,13 @@ void unlink_socket(const std::string &address, uint64_t inode)
         unlink(address.c_str() + 5);
 }
 
-bool is_stranger(kj::AsyncIoStream &stream, const std::string &address)
+hl_status check_user(kj::AsyncIoStream &stream, const std::string &address)
 {
     if (!is_unix(address))
-        return false;
-    KJ_IF_MAYBE (fd, stream.getFd()) {
-        if (hl_socket_check_peer(*fd) == HL_OK)
-            return false;
-        hl_warn("a connection was refused address=%s cause=\"%s\"", address.c_str(),
-                hl_error_text());
-    }
-    return true;
+        return HL_OK;
+    KJ_IF_MAYBE (fd, stream.getFd())
+        return hl_socket_check_peer(*fd);
+    return hl_fail(HL_EPERM, "the peer's user can't be identified");
 }
 
 void set_keepalive(kj::AsyncIoStream &stream, const std::string &address)

@@ -36,11 +36,14 @@ static_assert(sizeof(Hello) == 40 && sizeof(Reply) == 64, "sent as they are");
 
 /* The stream of a greeting, and what was read from and written to it. */
 struct Talk {
-    explicit Talk(kj::Own<kj::AsyncIoStream> s) : stream(kj::mv(s))
+    explicit Talk(
+        kj::Own<kj::AsyncIoStream> s, kj::Function<void()> h = [] {})
+        : stream(kj::mv(s)), heard(kj::mv(h))
     {
     }
 
     kj::Own<kj::AsyncIoStream> stream;
+    kj::Function<void()> heard; /* the server's: the client's hello has arrived */
     Hello hello = {};
     Reply reply = {};
     uint8_t proof[HL_AUTH_LEN] = {};
@@ -91,9 +94,9 @@ kj::Promise<bool> prove(Talk &t)
 }
 } // namespace
 
-kj::Promise<Greeted> greet_client(kj::Own<kj::AsyncIoStream> stream)
+kj::Promise<Greeted> greet_client(kj::Own<kj::AsyncIoStream> stream, kj::Function<void()> heard)
 {
-    auto talk = kj::heap<Talk>(kj::mv(stream));
+    auto talk = kj::heap<Talk>(kj::mv(stream), kj::mv(heard));
     Talk &t = *talk;
     return t.stream->tryRead(&t.hello, sizeof(magic), sizeof(magic))
         .then([&t](size_t n) -> kj::Promise<Greeted> {
@@ -108,6 +111,7 @@ kj::Promise<Greeted> greet_client(kj::Own<kj::AsyncIoStream> stream)
                 .then([&t](size_t more) -> kj::Promise<bool> {
                     if (more < HL_AUTH_LEN)
                         return false;
+                    t.heard();
                     return prove(t);
                 })
                 .then([&t](bool known) {

@@ -134,8 +134,8 @@ uint64_t socket_inode(const std::string &address);
 const char *daemon_of(const std::string &interface);
 /* Lets the kernel detect dead hosts, so that it does not take a deadline. */
 void set_keepalive(kj::AsyncIoStream &stream, const std::string &address);
-/* For a Unix socket: the peer is a process of another user, which is logged. */
-bool is_stranger(kj::AsyncIoStream &stream, const std::string &address);
+/* For a Unix socket: fails if the peer is a process of another user than root and ours. */
+hl_status check_user(kj::AsyncIoStream &stream, const std::string &address);
 
 bool is_unix(const std::string &address);
 bool is_loopback(const std::string &address);
@@ -147,8 +147,9 @@ struct Greeted {
     bool known;
 };
 
-/* greeting.cpp: for TCP connections of a process with a secret (auth/secret.h). */
-kj::Promise<Greeted> greet_client(kj::Own<kj::AsyncIoStream> stream);
+/* greeting.cpp: for TCP connections of a process with a secret (auth/secret.h). `heard` is called
+ * when the client's hello has arrived, and must work as long as the promise exists. */
+kj::Promise<Greeted> greet_client(kj::Own<kj::AsyncIoStream> stream, kj::Function<void()> heard);
 /* Fails with HL_EPERM if the server can't prove that it knows the secret. */
 kj::Promise<kj::Own<kj::AsyncIoStream>> greet_server(kj::Own<kj::AsyncIoStream> stream,
                                                      const std::string &address);

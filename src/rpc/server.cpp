@@ -18,7 +18,7 @@
  *                    '---a secret is needed--> greeting --known--> serve_or_refuse
  *                                                 |-----not known--> refused: told why, then closed
  *                                                 '-----says nothing, or is the oldest of too
- *                                                       many--> closed
+ *                                                       many like it--> closed
  *                  serve_or_refuse --room--> served --> gone
  *                                  '-no room--> refused
  *
@@ -46,6 +46,7 @@ extern "C" {
 #include "auth/secret.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "base/plane.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
@@ -66,9 +67,8 @@ constexpr uint64_t idle_ns = 60 * HL_NS_PER_S;
 /* How long a client that is told that there is no room has to read it. */
 constexpr auto refusal_time = 2 * kj::SECONDS;
 constexpr unsigned max_refused = 64;
-/* A refused peer may be unknown: its messages get little memory, and its refusals few log lines. */
+/* A refused peer may be unknown: its messages get little memory. */
 constexpr uint64_t refused_words = 8192;
-constexpr uint64_t warn_ns = HL_NS_PER_S;
 constexpr unsigned most_greeted = 1024;
 constexpr unsigned most_connections = 16384;
 constexpr unsigned least_connections = 64;
@@ -96,6 +96,9 @@ struct Pending {
     kj::Own<kj::PromiseFulfiller<void>> fulfiller;
     Context context;
 };
+
+/* Connections that have not proved their identity yet, oldest first. */
+using Greetings = std::map<uint64_t, kj::Own<kj::PromiseFulfiller<Greeted>>>;
 
 /* It lives as long as the server, one of its calls, or a client's capability refers to it: a
  * handler can answer after the server was closed, and then finds `pending` empty. */
@@ -131,6 +134,8 @@ class ServerCore final : public Core,
     void admit(kj::Own<kj::AsyncIoStream> stream);
     void serve_client(kj::Own<kj::AsyncIoStream> stream);
     void greet(kj::Own<kj::AsyncIoStream> stream);
+    void push_oldest(Greetings &of);
+    void hear(uint64_t number);
     void serve_or_refuse(kj::Own<kj::AsyncIoStream> stream);
     std::string no_room() const;
     void refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const std::string &why);
@@ -146,11 +151,10 @@ class ServerCore final : public Core,
     std::unordered_set<std::shared_ptr<Client>> clients;
     unsigned refused = 0; /* connections that are being told why */
     const unsigned max_greeted;
-    /* Connections that have not proved their identity yet, oldest first. */
-    std::map<uint64_t, kj::Own<kj::PromiseFulfiller<Greeted>>> greeting;
+    Greetings silent, heard; /* before and after the client's hello */
     uint64_t last_greeted = 0;
-    uint64_t warned_ns = 0, untold = 0; /* of refusals */
-    uint64_t received = 0;              /* bytes since the last call */
+    struct hl_log_limit refusals = {};
+    uint64_t received = 0; /* bytes since the last call */
     uint64_t last_id = 0;
     std::unordered_map<uint64_t, Pending> pending;
 };
@@ -278,31 +282,50 @@ kj::Promise<void> ServerCore::accept()
 void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
 {
     set_keepalive(*stream, address);
-    if (is_stranger(*stream, address))
+    if (check_user(*stream, address) != HL_OK) {
+        tell_refusal(hl_error_text());
         return;
+    }
     if (is_unix(address) || !hl_auth_is_set())
         serve_or_refuse(kj::mv(stream));
     else
         greet(kj::mv(stream));
 }
 
+/* Makes room for another connection. */
+void ServerCore::push_oldest(Greetings &of)
+{
+    if (of.size() < max_greeted)
+        return;
+    of.begin()->second->fulfill(Greeted{kj::Own<kj::AsyncIoStream>(), false});
+    of.erase(of.begin());
+}
+
+void ServerCore::hear(uint64_t number)
+{
+    auto node = silent.extract(number);
+    if (node.empty()) /* pushed out meanwhile */
+        return;
+    push_oldest(heard);
+    heard.insert(std::move(node));
+}
+
 /* A client is served only after it has proved that it knows the secret. Unknown peers have places
  * of their own, where a new one replaces the oldest: however many there are, they take no room from
- * known clients, and a client that greets without delay is heard. */
+ * known clients, and a client that greets without delay is heard. Those that have sent their hello
+ * have other places than those that have not, because connecting costs a peer nothing: however many
+ * do only that, a greeting that has begun goes on. */
 void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
 {
-    if (greeting.size() >= max_greeted) {
-        greeting.begin()->second->fulfill(Greeted{kj::Own<kj::AsyncIoStream>(), false});
-        greeting.erase(greeting.begin());
-    }
+    push_oldest(silent);
     auto pushed = kj::newPromiseAndFulfiller<Greeted>();
     uint64_t number = ++last_greeted;
-    greeting.emplace(number, kj::mv(pushed.fulfiller));
-    auto silent = runtime->timer().afterDelay(first_call_ns * kj::NANOSECONDS).then([] {
+    silent.emplace(number, kj::mv(pushed.fulfiller));
+    auto late = runtime->timer().afterDelay(first_call_ns * kj::NANOSECONDS).then([] {
         return Greeted{kj::Own<kj::AsyncIoStream>(), false};
     });
-    tasks->add(greet_client(kj::mv(stream))
-                   .exclusiveJoin(kj::mv(silent))
+    tasks->add(greet_client(kj::mv(stream), [this, number] { hear(number); })
+                   .exclusiveJoin(kj::mv(late))
                    .exclusiveJoin(kj::mv(pushed.promise))
                    .then([this](Greeted g) {
                        if (g.stream.get() == nullptr)
@@ -314,7 +337,10 @@ void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
                                   "the server wants the cluster's secret: set auth.secret_file, or "
                                   "HELIOS_AUTH_SECRET_FILE, to a file that holds it");
                    })
-                   .attach(kj::defer([this, number] { greeting.erase(number); })));
+                   .attach(kj::defer([this, number] {
+                       silent.erase(number);
+                       heard.erase(number);
+                   })));
 }
 
 void ServerCore::serve_or_refuse(kj::Own<kj::AsyncIoStream> stream)
@@ -364,17 +390,12 @@ void ServerCore::refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const s
     tasks->add(gone.attach(kj::mv(connection), kj::defer([this] { refused--; })));
 }
 
-/* At most one line a second: peers must not be able to fill the log. */
 void ServerCore::tell_refusal(const std::string &why)
 {
-    uint64_t now = hl_now_ns();
-    if (warned_ns != 0 && now < warned_ns + warn_ns) {
-        untold++;
-        return;
-    }
-    warned_ns = now;
-    hl_warn("a connection was refused address=%s cause=\"%s\" others=%llu", address.c_str(),
-            why.c_str(), (unsigned long long)std::exchange(untold, 0));
+    uint64_t others;
+    if (hl_log_limit_passes(&refusals, hl_now_ns(), &others))
+        hl_warn("a connection was refused address=%s cause=\"%s\" others=%llu", address.c_str(),
+                why.c_str(), (unsigned long long)others);
 }
 
 /* Closes the client that has been silent for longest: one that never called, or otherwise one that

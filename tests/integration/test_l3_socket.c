@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
+#include "base/log.h"
 #include "integration/l3_socket_world.h"
 #include "os/shm.h"
 #include "support/fault.h"
@@ -324,6 +325,8 @@ TEST(a_process_that_leaks_connections_locks_out_no_other)
     struct hl_l3_client *more = NULL;
     int fds[TRIES], status;
     world_start(&w, ALL);
+    unsigned warnings = hl_log_count(HL_LOG_WARN);
+    uint64_t began_ns = hl_now_ns();
     for (int i = 0; i < TRIES; i++)
         assert_int_equal(hl_socket_connect(w.socket_path, MS, &fds[i]), HL_OK);
     assert_int_equal(hl_l3_connect(w.socket_path, MS, &more), HL_EUNAVAIL);
@@ -336,6 +339,8 @@ TEST(a_process_that_leaks_connections_locks_out_no_other)
         close(fds[i]);
     server_end(&w);
     assert_int_equal(w.stats.refused, TRIES + 1 - MOST);
+    unsigned seconds = (unsigned)((hl_now_ns() - began_ns) / HL_NS_PER_S);
+    assert_in_range(hl_log_count(HL_LOG_WARN), warnings + 1, warnings + 1 + seconds);
     world_end(&w);
 }
 

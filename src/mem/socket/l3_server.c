@@ -23,6 +23,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "mem/socket/l3_server_private.h"
 #include "os/file.h"
@@ -533,21 +534,24 @@ static hl_status check_room(const struct hl_l3_server *s, int pid)
     return HL_OK;
 }
 
+static void refuse_client(struct hl_l3_server *s, int fd, const char *why)
+{
+    uint64_t others;
+    s->stats.refused++;
+    if (hl_log_limit_passes(&s->refusals, hl_now_ns(), &others))
+        hl_warn("pool socket: client refused: %s others=%" PRIu64, why, others);
+    close(fd);
+}
+
 static void conn_open(struct hl_l3_server *s, int fd)
 {
     int pid = hl_socket_peer_pid(fd);
-    if (hl_socket_check_peer(fd) != HL_OK) {
-        s->stats.refused++;
-        hl_warn("pool socket: client refused: %s", hl_error_text());
-        close(fd);
-        return;
-    }
-    hl_status st = check_room(s, pid);
+    hl_status st = hl_socket_check_peer(fd);
+    if (st == HL_OK)
+        st = check_room(s, pid);
     struct l3_conn *c = st == HL_OK ? calloc(1, sizeof(*c)) : NULL;
     if (c == NULL) {
-        s->stats.refused++;
-        hl_warn("pool socket: client refused: %s", st == HL_OK ? "no memory" : hl_error_text());
-        close(fd);
+        refuse_client(s, fd, st == HL_OK ? "no memory" : hl_error_text());
         return;
     }
     c->server = s;
@@ -575,6 +579,17 @@ static void on_pause_over(void *arg)
     uv_poll_start(&s->poll, UV_READABLE, on_listener);
 }
 
+/* Out of descriptors: the waiting client would wake us again and again, so polling pauses. */
+static void pause_accepting(struct hl_l3_server *s)
+{
+    uint64_t others;
+    if (hl_log_limit_passes(&s->shortages, hl_now_ns(), &others))
+        hl_warn("pool socket: %s", hl_error_text());
+    uv_poll_stop(&s->poll);
+    if (hl_timer_create(s->opts.loop, ACCEPT_PAUSE_MS, 0, on_pause_over, s, &s->pause) != HL_OK)
+        uv_poll_start(&s->poll, UV_READABLE, on_listener);
+}
+
 static void on_listener(uv_poll_t *poll, int status, int events)
 {
     struct hl_l3_server *s = poll->data;
@@ -586,13 +601,7 @@ static void on_listener(uv_poll_t *poll, int status, int events)
         if (st == HL_EBUSY)
             return;
         if (st != HL_OK) {
-            /* Out of descriptors: the waiting client would wake us again and again, so polling
-             * pauses. */
-            hl_warn("pool socket: %s", hl_error_text());
-            uv_poll_stop(&s->poll);
-            if (hl_timer_create(s->opts.loop, ACCEPT_PAUSE_MS, 0, on_pause_over, s, &s->pause) !=
-                HL_OK)
-                uv_poll_start(&s->poll, UV_READABLE, on_listener);
+            pause_accepting(s);
             return;
         }
         conn_open(s, fd);

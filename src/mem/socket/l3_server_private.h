@@ -8,6 +8,7 @@
 #include <uthash.h>
 #include <uv.h>
 
+#include "base/log_limit.h"
 #include "mem/socket/l3_proto.h"
 #include "mem/socket/l3_rests.h"
 #include "mem/socket/socket.h"
@@ -74,6 +75,7 @@ struct hl_l3_server {
     bool stopping;
     struct hl_timer *pause; /* accept nothing until it fires: file descriptors had run out */
     struct l3_conn *conns;
+    struct hl_log_limit refusals, shortages;
     unsigned open; /* connections and copies that have not ended */
     struct hl_l3_server_stats stats;
 };

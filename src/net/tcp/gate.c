@@ -10,7 +10,7 @@
  *        |                            |  '------all, and refused--> REFUSED is sent, closed
  *        '------connect_ms, not our protocol, or pushed out by a newer one--> closed
  *
- * half[], half_count, refrain_ns and warned_ns belong to this thread and need no lock. It takes
+ * half[], half_count, refrain_ns and shortage belong to this thread and need no lock. It takes
  * server.lock only for the connections (conn.c). One ppoll waits for the listener, for all of
  * half[], and for wake_fd, which only a stop writes; it returns at the next tick at the latest. */
 #include <errno.h>
@@ -133,14 +133,12 @@ static void add_half(struct hl_net_server *s, int fd, const struct sockaddr_stor
     name_peer(sa, len, h->name, sizeof(h->name));
 }
 
-/* At most one warning a second: clients must not be able to fill the log. */
 static void note_shortage(struct hl_net_server *s, int error)
 {
-    uint64_t now = hl_now_ns();
+    uint64_t now = hl_now_ns(), others;
     s->refrain_ns = now + REFRAIN_NS;
-    if (s->warned_ns != 0 && now < s->warned_ns + HL_NS_PER_S)
+    if (!hl_log_limit_passes(&s->shortage, now, &others))
         return;
-    s->warned_ns = now;
     hl_warn("net server on %s cannot accept connections: %s; raise the limit of open files "
             "(ulimit -n, LimitNOFILE=) or of memory",
             s->address, strerror(error));

@@ -37,6 +37,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/log_limit.h"
 #include "net/addr.h"
 #include "net/net.h"
 #include "net/put_sink.h"
@@ -94,7 +95,7 @@ struct hl_net_server {
     struct hl_tcp_half half[HL_TCP_HALF_OPEN]; /* the gate's, oldest first */
     size_t half_count;
     uint64_t refrain_ns; /* no accepts before this time */
-    uint64_t warned_ns;
+    struct hl_log_limit shortage;
     pthread_mutex_t lock;
     pthread_cond_t moved; /* signalled when a place for a put is free, or a connection has ended */
     struct hl_tcp_conn *conns, *ended;

@@ -17,6 +17,7 @@
 #include "base/crc32.h"
 #include "base/id.h"
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -227,6 +228,20 @@ TEST(one_message_cannot_flood_the_log)
         assert_int_equal(lines, 50);
     assert_non_null(strstr(text, "something else"));
     assert_int_equal(hl_log_count(HL_LOG_WARN), before + 301);
+}
+
+TEST(of_many_events_one_a_second_gets_a_line_that_counts_the_others)
+{
+    struct hl_log_limit limit = {0};
+    uint64_t others = 99;
+    assert_true(hl_log_limit_passes(&limit, 5, &others));
+    assert_int_equal(others, 0);
+    for (uint64_t now = 5; now < 5 + HL_NS_PER_S; now += HL_NS_PER_S / 10)
+        assert_false(hl_log_limit_passes(&limit, now, &others));
+    assert_true(hl_log_limit_passes(&limit, 5 + HL_NS_PER_S, &others));
+    assert_int_equal(others, 10);
+    assert_true(hl_log_limit_passes(&limit, 9 * HL_NS_PER_S, &others));
+    assert_int_equal(others, 0);
 }
 
 TEST(a_text_is_wrapped_between_words_with_a_hanging_indent)

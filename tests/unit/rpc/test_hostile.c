@@ -483,6 +483,82 @@ TEST(peers_without_the_secret_take_no_room_from_those_that_have_it)
     rig_stop_with_secret(&r);
 }
 
+/* As the client does in rpc/greeting.cpp, in two halves. */
+struct greeting {
+    uint8_t magic[8], mine[HL_AUTH_LEN];
+
+    struct {
+        uint8_t nonce[HL_AUTH_LEN], proof[HL_AUTH_LEN];
+    } theirs;
+};
+
+static void greeting_begin(struct greeting *g, int fd)
+{
+    memcpy(g->magic, "HELIOSA1", sizeof(g->magic));
+    assert_int_equal(hl_auth_nonce(g->mine), HL_OK);
+    assert_int_equal(send(fd, g, offsetof(struct greeting, theirs), MSG_NOSIGNAL),
+                     offsetof(struct greeting, theirs));
+    assert_int_equal(recv(fd, &g->theirs, sizeof(g->theirs), MSG_WAITALL), sizeof(g->theirs));
+}
+
+static void greeting_end(const struct greeting *g, int fd)
+{
+    uint8_t proof[HL_AUTH_LEN];
+    hl_auth_proof("helios rpc client", g->mine, g->theirs.nonce, proof);
+    assert_int_equal(send(fd, proof, sizeof(proof), MSG_NOSIGNAL), sizeof(proof));
+}
+
+TEST(peers_that_only_connect_push_out_no_greeting_that_has_begun)
+{
+
+    enum { LIMIT = 32, STRANGERS = 100 };
+
+    static unsigned char call[CAPTURE_MAX], answer[CAPTURE_MAX];
+    struct rig r;
+    rig_start(&r, "127.0.0.1:0", "L3", NULL);
+    size_t len = capture(&r, "poolInfo", "{}", call);
+    rig_stop(&r);
+    rig_start_with_secret(&r, LIMIT);
+    struct greeting g;
+    int slow = connect_to(&r), fds[STRANGERS];
+    greeting_begin(&g, slow);
+    for (int i = 0; i < STRANGERS; i++)
+        fds[i] = connect_to(&r);
+    for (int i = 0; i < STRANGERS - LIMIT / 4; i++)
+        assert_true(is_closed_soon(fds[i])); /* the oldest */
+    greeting_end(&g, slow);
+    assert_int_equal(send(slow, call, len, MSG_NOSIGNAL), (ssize_t)len);
+    assert_true(receive_two(slow, answer) > 0);
+    close(slow);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
+    assert_alive(&r);
+    rig_stop_with_secret(&r);
+}
+
+/* Those whose greeting has begun have places enough for a quarter of the connections, too. */
+TEST(peers_that_begin_a_greeting_replace_the_oldest_that_did)
+{
+
+    enum { LIMIT = 32, STRANGERS = 20 };
+    struct rig r;
+    struct greeting g;
+    int fds[STRANGERS];
+    rig_start_with_secret(&r, LIMIT);
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = connect_to(&r);
+        greeting_begin(&g, fds[i]);
+    }
+    for (int i = 0; i < STRANGERS - LIMIT / 4; i++)
+        assert_true(is_closed_soon(fds[i]));
+    struct pollfd newest = {.fd = fds[STRANGERS - 1], .events = POLLIN};
+    assert_int_equal(poll(&newest, 1, 0), 0);
+    assert_alive(&r);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
+    rig_stop_with_secret(&r);
+}
+
 TEST(a_peer_without_the_secret_gets_no_memory_for_its_message)
 {
 
