@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 import weakref
 from dataclasses import dataclass, replace
@@ -310,7 +311,8 @@ class Client:
     """A connection to the Controller and the L3 pool. Methods raise HeliosError subclasses.
 
     Any thread may call it; never use it in a forked child (open another one there). After close()
-    the bytes of live mappings stay readable: the C client is closed with the last of them.
+    the bytes of live mappings stay readable: the C client is closed with the last of them, and so is
+    that of a client that is dropped without close().
     """
 
     def __init__(self, controller: str | None = None, l3: str | None = None,
@@ -319,7 +321,8 @@ class Client:
         self._handle: c_void_p | None = None
         self._mapped = 0
         self._closed = True
-        self._getpid = os.getpid  # unmap may run after this module's globals are gone
+        # unmap and __del__ may run after this module's globals are gone
+        self._getpid, self._finalizing = os.getpid, sys.is_finalizing
         self._lib = library()
         options = _Options(_bytes(controller), _bytes(l3), _bytes(path), timeout_ms, retries)
         handle = c_void_p()
@@ -463,3 +466,8 @@ class Client:
                 return
             handle, self._handle = self._handle, None
         self._lib.helios_close(handle)
+
+    def __del__(self) -> None:
+        """A client that nobody uses any more keeps no threads and connections: mappings refer to it."""
+        if hasattr(self, "_lib") and not self._finalizing():
+            self.close()

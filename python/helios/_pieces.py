@@ -138,9 +138,10 @@ def _parameter(name: str, ranges: Mapping[str, Any]) -> str | None:
 
 
 def joined(tensors: Mapping[str, Any], ranges: Mapping[str, tuple[int, int]] | None,
-           where: str) -> dict[str, Any]:
+           where: str, model: Mapping[str, Any]) -> dict[str, Any]:
     """Join pieces into whole tensors. With `ranges` {parameter: (start, end)}: only those elements
-    of the state of these parameters, as vectors."""
+    of the state of these parameters, as vectors. `model`: the model's tensors, which are returned
+    beside them."""
     groups: dict[str, list[_Held]] = {}
     for name, tensor in tensors.items():
         if ranges is None and not is_piece(name):
@@ -152,7 +153,7 @@ def joined(tensors: Mapping[str, Any], ranges: Mapping[str, tuple[int, int]] | N
         held.sort(key=lambda piece: (piece.start, piece.end))
         count = _check(name, held, where)
         if ranges is None:
-            if name in out:
+            if name in out or name in model:
                 raise Corrupt(f"{where}: '{name}' is stored both whole and in pieces; use another version")
             out[name] = _take(held, 0, count).view(held[0].shape)
             continue

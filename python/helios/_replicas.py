@@ -12,7 +12,7 @@ import collections
 import hashlib
 from typing import Any, Mapping
 
-from . import _abi, _state, _steps, errors
+from . import _abi, _state, _steps, _tensors, errors
 
 Sums = dict[str, list[int]]  # per tensor, one checksum per MiB
 
@@ -34,7 +34,7 @@ def _sums(tensors: Mapping[str, Any], me: Any) -> Sums:
     for name, tensor in tensors.items():
         if hasattr(tensor, "read_into") or (me.ep_size > 1 and _state.names_expert(name)):
             continue
-        plain = tensor.detach().cpu().contiguous()
+        plain = _tensors.on_host(name, tensor)
         out[name] = _abi.checksums(plain.data_ptr(), plain.numel() * plain.element_size())
     return out
 

@@ -104,15 +104,33 @@ def check(name: str, tensor: Any) -> None:
     """Raises InvalidArgument when the value cannot be stored."""
     torch = _torch()
     is_tensor = isinstance(tensor, torch.Tensor)
+    if is_tensor and torch.nn.parameter.is_lazy(tensor):
+        raise InvalidArgument(f"parameter '{name}' of a lazy module has no shape yet: call the module with a batch first")
     if not is_tensor and not all(
             hasattr(tensor, attribute) for attribute in ("read_into", "shape", "dtype")):
         raise InvalidArgument(f"'{name}' is a {type(tensor).__name__}, not a torch tensor")
     if tensor.dtype not in _names():
         raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.dtype}")
+    if is_tensor and tensor.is_nested:
+        raise InvalidArgument(f"tensor '{name}': Helios cannot store a nested tensor: save the tensors that .unbind() gives")
     if is_tensor and tensor.layout is not torch.strided:
         raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.layout}, call .to_dense() on it")
     if is_tensor and tensor.is_meta:
         raise InvalidArgument(f"tensor '{name}' has no data (device meta): load or initialize it first")
+
+
+def on_host(name: str, tensor: "torch.Tensor") -> "torch.Tensor":
+    """The tensor's values as contiguous bytes in host memory. Raises InvalidArgument if the tensor has no memory."""
+    # A lazy negative's bytes have the other sign.
+    plain = tensor.detach().cpu().resolve_neg().contiguous()
+    try:
+        address = plain.data_ptr()
+    except RuntimeError:  # a tensor inside vmap or grad of functorch
+        address = 0
+    if address == 0 and plain.numel() > 0:
+        raise InvalidArgument(f"tensor '{name}' ({type(tensor).__name__}) has no memory of its own: save the plain tensor "
+                              "that it stands for, or fill its storage first")
+    return plain
 
 
 def refs(tensors: Mapping[str, "torch.Tensor"]) -> tuple[list[TensorRef], list[Any]]:
@@ -124,7 +142,7 @@ def refs(tensors: Mapping[str, "torch.Tensor"]) -> tuple[list[TensorRef], list[A
         if read_into is not None:
             out.append(TensorRef(name, _names()[tensor.dtype], tuple(tensor.shape), 0, read_into))
             continue
-        plain = tensor.detach().cpu().contiguous()
+        plain = on_host(name, tensor)
         alive.append(plain)
         out.append(TensorRef(name, _names()[plain.dtype], tuple(plain.shape), plain.data_ptr()))
     return out, alive

@@ -354,9 +354,8 @@ class Session:
             raise Unsupported(f"{name}@{listed.version} at another tensor parallel size lacks "
                               f"{listed.left_out}; load with the tp_size that it was saved with")
         own = all(size is None for size in sizes) and pp == self.rank.pp
-        out = self._collect(listed, kind, (pp, tp), dp, copy, own)
-        if kind in ("optim", "all"):
-            out = _pieces.joined(out, wanted, f"{name}@{listed.version}")
+        out, optim = self._collect(listed, kind, (pp, tp), dp, copy, own)
+        out.update(_pieces.joined(optim, wanted, f"{name}@{listed.version}", out))
         if not out and kind not in ("optim", "extra") and "adapter" not in self._config(name):
             # an adapter may touch no layer of a stage
             raise NotFound(f"{name}@{listed.version} has no tensors at pp {pp}, tp {tp}: "
@@ -364,24 +363,25 @@ class Session:
         return out
 
     def _collect(self, listed: _abi.ShardList, kind: str, place: tuple[int, int], dp: int | None, copy: bool,
-                 own: bool) -> dict[str, Any]:
-        """The requested tensors, pieces one by one. `own`: names are those of this rank's stage."""
-        name, out = self._listed[0][0], {}
+                 own: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The requested tensors: the model's, and optimizer state with pieces one by one. `own`:
+        names are those of this rank's stage."""
+        name, out, optim = self._listed[0][0], {}, {}
         pieces, prefixes = self._shares(listed, dp, name) if kind in ("optim", "all") else (set(), ("", ""))
         for shard in listed.shards:
             prefix = prefixes[_state.has_experts(shard.part)]
             if shard.part not in pieces and not _state.is_chosen(shard.part, kind, prefix):
                 continue
             tensors = self._read(name, listed.version, shard, place, copy)
-            double = set(out) & set(tensors)
+            double = (out.keys() | optim.keys()) & tensors.keys()
             if double:
                 raise Corrupt(f"{name}@{listed.version}/{shard.part}: tensor '{min(double)}' is in another "
                               "part as well")
-            out.update(tensors)
+            (optim if shard.part.startswith(_state.OPTIM) else out).update(tensors)
             if own and shard.names is None and _state.is_chosen(shard.part, "model", ""):
                 parts = self._parts.setdefault(name, {})  # names are local to the stage
                 parts.update(dict.fromkeys(tensors, shard.part))
-        return out
+        return out, optim
 
     def _shares(self, listed: _abi.ShardList, dp: int | None, model: str) -> tuple[set[str], tuple[str, str]]:
         """(parts with pieces, to be joined; prefixes of the parts with this rank's share of other
@@ -455,11 +455,11 @@ class Session:
         """Number of the last loaded version (before any load, of the newest)."""
         return self._last().version
 
-    def _config(self, model: str) -> dict[str, Any]:
-        """Config of this model, even if another one was loaded last."""
-        if model not in self._configs:
-            listed = self._last() if self._listed and self._listed[0][0] == model else \
-                self.client.request_shards(model, -1, 0, 0, self._split(model))
+    def _config(self, model: str, again: bool = False) -> dict[str, Any]:
+        """Config of this model, even if another one was loaded last. `again`: ask, even if it is known."""
+        if again or model not in self._configs:
+            known = not again and self._listed is not None and self._listed[0][0] == model
+            listed = self._last() if known else self.client.request_shards(model, -1, 0, 0, self._split(model))
             self._configs[model] = json.loads(listed.config_json)
         return self._configs[model]
 
@@ -542,7 +542,7 @@ class Session:
             optim = {**(managed if self._share(False)[0] == 0 else {}), **(optim or {})}
         tensors, blobs = _state.split(state)
         optim = _state.of_optimizer(optim or {}, state)
-        both = set(tensors) & set(optim)
+        both = tensors.keys() & set(map(_pieces.plain, optim))
         if both:
             raise InvalidArgument(f"'{min(both)}' is in both state and optim")
         groups = {}
@@ -560,9 +560,8 @@ class Session:
     def _creation(self, model: str, asked: _abi.Split | None, config: Mapping[str, Any] | None,
                   state: Any) -> dict[str, Any]:
         """What version_open needs to create the model; {}: it exists."""
-        self._configs.pop(model, None)  # it may have been removed since
         try:
-            self._config(model)
+            self._config(model, again=True)  # it may have been removed since
             return {}
         except NotFound:
             self._parts[model] = {}

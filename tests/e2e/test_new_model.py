@@ -47,6 +47,20 @@ class NewModel(ModelCase):
                 self.session().save_state_dict({}, 1, model="nothing", strict=strict)
             self.assertNotIn("nothing", self.models())
 
+    def test_a_session_that_read_a_removed_model_saves_it_anew(self):
+        session = self.session()
+        session.save_state_dict(state(), 1, model="removed")
+        session.load_state_dict("removed")
+        self.assertEqual(self.c.run("model", "rm", "removed").returncode, 0)
+        self.assertTrue(session.save_state_dict(state(3), 1, model="removed").visible)
+        self.assertTrue(same(session.load_state_dict("removed"), state(3)))
+
+    def test_a_tensor_named_as_a_piece_keeps_its_name(self):
+        values = {"w.at0of6": torch.arange(6.), "head": torch.ones(2)}
+        session = self.session()
+        session.save_state_dict(values, 1, model="named")
+        self.assertTrue(same(session.load_state_dict("named", kind="all"), values))
+
     def test_one_rank_makes_a_model_and_goes_on_with_it(self):
         saved = self.session().save_state_dict(state(), 1, model="mine", meta={"step": 1})
         self.assertEqual((saved.version, saved.visible), (1, True))

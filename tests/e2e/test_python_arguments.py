@@ -36,6 +36,12 @@ class Nowhere:
         raise AssertionError(f"client.{name} was asked")
 
 
+def nested():
+    if hasattr(torch, "nested"):
+        return torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    return torch._nested_tensor_from_mask(torch.ones(1, 2, 1), torch.tensor([[True, False]]))
+
+
 def session():
     return Session(client=Nowhere(), rank=Rank(model="m", job="j"))
 
@@ -117,6 +123,8 @@ class Arguments(unittest.TestCase):
                 (lambda: session().save_state_dict({"module.": ONE}, 1), r"'module\.', which is not a name"),
                 (lambda: session().save_state_dict({}, 1, optim={"a\0": ONE}), r"optim: name='a\\x00' has characters"),
                 (lambda: session().save_state_dict({"a": torch.empty(1, device="meta")}, 1), r"'a' has no data \(device meta\)"),
+                (lambda: session().save_state_dict({"a": torch.nn.LazyLinear(1).weight}, 1), r"'a' of a lazy module .* call the module"),
+                (lambda: session().save_state_dict({"a": nested()}, 1), r"'a': Helios cannot store a nested tensor.*unbind"),
                 (lambda: session().save_state_dict({"a": ONE.to_sparse()}, 1), r"'a': .*sparse.*to_dense"),
                 (lambda: Rank(model="m@3"), r"model='m@3' must be the name alone: pass the number as model_version"),
                 (lambda: Rank.from_environment({"RANK": 0}), "RANK=0 must be a text"),

@@ -338,6 +338,19 @@ class Sessions(unittest.TestCase):
                 with self.assertRaisesRegex(errors.InvalidArgument, "naming='TE'"):
                     session.load_state_dict(naming="TE")
 
+    def test_a_lazy_negative_is_saved_with_its_sign(self):
+        self.publish()
+        whole = self.stage(0)
+        negative = {name: torch._neg_view(t) for name, t in whole.items()}
+        name = next(iter(whole))
+        part = torch._neg_view(whole[name].float().reshape(-1))
+        session = self.session(pp_size=1, world_size=1)
+        session.save_state_dict(negative, 1, optim={f"exp_avg.{name}": helios.Piece(part, whole[name].shape, 0)})
+        got = session.load_state_dict(kind="all")
+        for name_of, tensor in whole.items():
+            self.assertTrue(torch.equal(got[name_of], -tensor), name_of)
+        self.assertTrue(torch.equal(got[f"exp_avg.{name}"], -whole[name].float()))
+
     def test_only_data_rank_0_writes_and_everyone_commits(self):
         self.publish()
         for rank, dp in ((1, 1), (0, 0)):
@@ -365,6 +378,13 @@ class Sessions(unittest.TestCase):
             session.save_state_dict({"a": torch.ones(1, dtype=torch.complex64)}, 1)
         with self.assertRaisesRegex(errors.InvalidArgument, "not a torch tensor"):
             session.save_state_dict({"b": 3}, 1)
+        with self.assertRaisesRegex(errors.InvalidArgument, "'a' is in both state and optim"):
+            session.save_state_dict({"a": torch.ones(1)}, 1, optim={"a": helios.Piece(torch.ones(1), (2,), 1)})
+        freed = torch.ones(3)
+        freed.storage().resize_(0)
+        for value in (freed, torch._subclasses.FakeTensorMode().from_tensor(torch.ones(3))):
+            with self.assertRaisesRegex(errors.InvalidArgument, "'decoder.layers.0.x' .*has no memory of its own"):
+                session.save_state_dict({"decoder.layers.0.x": value}, 1)
 
 
 if __name__ == "__main__":

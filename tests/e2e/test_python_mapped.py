@@ -3,6 +3,7 @@
 finds the cluster; the process ends without messages wherever its tensors are."""
 from __future__ import annotations
 
+import gc
 import os
 import pathlib
 import subprocess
@@ -63,6 +64,18 @@ class World(unittest.TestCase):
 
 
 class Mapped(World):
+    def test_a_session_that_is_dropped_leaves_no_thread_and_no_descriptor(self):
+        def used():
+            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        self.load()
+        before = used()
+        for _ in range(3):
+            kept = helios.Session(self.controller).load_state_dict("toy")
+            self.assertGreater(used(), before)  # its tensors keep it
+            del kept
+        gc.collect()
+        self.assertEqual(used(), before)
+
     def test_a_write_in_place_is_the_process_own_and_the_pool_keeps_its_bytes(self):
         for path in ("shm", "net"):
             with self.subTest(path), helios.Session(self.controller, path=path) as session:
