@@ -233,17 +233,23 @@ class _Unreadable:
         raise HybridPSError(self.text.value.decode(errors="replace"))
 
 
-_BITS = {"prefetch": 31, "plan_ahead": 31, "seed": 64}  # others have 63, milliseconds 31
+# Others have 63, milliseconds 31.
+_BITS = {"seed": 64} | dict.fromkeys(("prefetch", "plan_ahead", "rank", "world", "src", "dst", "tag"), 31)
 
 
 def check_whole(what: str, value: Any, below: bool = False) -> int:
     """Check for a whole number that C can take. below: it may be negative."""
-    number = value.__index__() if hasattr(value, "__index__") else None
+    number = value.__index__() if hasattr(value, "__index__") and not isinstance(value, bool) else None
     bits = _BITS.get(what, 31 if what.endswith("_ms") else 63)
     if number is None or not (-1 << bits if below else 0) <= number < 1 << bits:
         least = f"-2^{bits}" if below else 0
         raise HybridPSError(f"{what} is {value!r}: it is a whole number from {least} on, below 2^{bits}")
     return int(number)
+
+
+def check_flag(what: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise HybridPSError(f"{what} is {value!r}: it must be True or False")
 
 
 def check_text(what: str, value: object, example: str) -> None:

@@ -48,8 +48,9 @@ class Group:
         """Join the group of that name on this node; returns when all ranks have. rank and world
         default to $RANK and $WORLD_SIZE. timeout: seconds for every wait for other ranks."""
         lib = _abi.load_library()
+        _abi.check_text("name", name, "training")
         options = _abi.ShmOptions(name.encode(), _number("RANK", rank),
-                                  _number("WORLD_SIZE", world), int(timeout * 1000))
+                                  _number("WORLD_SIZE", world), _milliseconds(timeout))
         return cls._joined(lib, lib.hybridps_group_shm, options)
 
     @classmethod
@@ -65,10 +66,13 @@ class Group:
             if not all(address.split(":")):
                 raise HybridPSError("neither an argument nor $MASTER_ADDR and $MASTER_PORT say "
                                     f"where rank 0 is: {address!r}")
+        _abi.check_text("address", address, "node1:29500")
+        if listen is not None:
+            _abi.check_text("listen", listen, "node2:0")
         lib = _abi.load_library()
         options = _abi.NetOptions(address.encode(), listen.encode() if listen else None,
                                   _number("RANK", rank), _number("WORLD_SIZE", world),
-                                  int(timeout * 1000))
+                                  _milliseconds(timeout))
         return cls._joined(lib, lib.hybridps_group_net, options)
 
     @classmethod
@@ -76,6 +80,7 @@ class Group:
         """The processes of torch.distributed (or of one of its groups)."""
         if not (dist.is_available() and dist.is_initialized()):
             raise HybridPSError("torch.distributed is not initialized: init_process_group first")
+        _milliseconds(timeout)
         lib = _abi.load_library()
         carrier = _Torch(process_group, timeout)
         return cls._joined(lib, lib.hybridps_group_over, carrier.transport, carrier)
@@ -87,6 +92,9 @@ class Group:
         if code:
             raise _abi.failure(lib, code)
         return cls(lib, handle, carrier)
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise HybridPSError("a group can be neither copied nor pickled: another process joins one of its own")
 
     def allreduce(self, tensor: Tensor, op: str = "sum", name: str = "") -> Tensor:
         """A new tensor: the "sum", "mean", "min", "max" or "prod" of all ranks' tensors, in rank
@@ -134,13 +142,15 @@ class Group:
         first."""
         mine = self._host(tensor)
         self._check(self._lib.hybridps_group_send(self._h, name.encode(), mine.data_ptr(),
-                                                  mine.numel() * mine.element_size(), dst, tag))
+                                                  mine.numel() * mine.element_size(),
+                                                  _abi.check_whole("dst", dst), _abi.check_whole("tag", tag)))
 
     def recv(self, tensor: Tensor, src: int, tag: int = 0, name: str = "") -> Tensor:
         """A new tensor, of this one's shape and type, that rank src sends."""
         out = self._host(tensor)
         self._check(self._lib.hybridps_group_recv(self._h, name.encode(), out.data_ptr(),
-                                                  out.numel() * out.element_size(), src, tag))
+                                                  out.numel() * out.element_size(),
+                                                  _abi.check_whole("src", src), _abi.check_whole("tag", tag)))
         return self._like(out, tensor)
 
     def broadcast(self, tensor: Tensor, src: int = 0, name: str = "") -> Tensor:
@@ -154,7 +164,7 @@ class Group:
         self._in_place("broadcast_", tensor, name)
         size = tensor.numel() * tensor.element_size()
         self._check(self._lib.hybridps_group_broadcast(self._h, name.encode(), tensor.data_ptr(),
-                                                       size, src))
+                                                       size, _abi.check_whole("src", src)))
 
     def allgather(self, tensor: Tensor, name: str = "") -> list[Tensor]:
         """All ranks' tensors of this shape, in rank order."""
@@ -194,6 +204,7 @@ class Group:
 
     @staticmethod
     def _reduction(call: str, tensor: Tensor, op: str, name: str) -> tuple[int, int]:
+        check_tensor(call, tensor)
         if op not in _OPS:
             raise HybridPSError(f"{call} of {name!r}: op is {op!r}, it must be one of {', '.join(_OPS)}")
         if tensor.dtype not in _ADDED:
@@ -210,6 +221,9 @@ class Group:
 
     @staticmethod
     def _in_place(call: str, tensor: Tensor, name: str) -> None:
+        check_tensor(call, tensor)
+        if tensor.is_neg() or tensor.is_conj():
+            raise HybridPSError(f"{call} of {name!r}: the tensor is a lazy conjugate or negative: resolve it first")
         if tensor.device.type != "cpu" or not (tensor.is_contiguous() or is_dense(tensor)):
             raise HybridPSError(f"{call} of {name!r}: a tensor of shape {tuple(tensor.shape)} with strides "
                                 f"{tensor.stride()} on {tensor.device}: in place it is for tensors of the "
@@ -218,6 +232,7 @@ class Group:
     @staticmethod
     def _host(tensor: Tensor) -> Tensor:
         """A contiguous copy on the host."""
+        check_tensor("collective", tensor)
         host = torch.empty(tensor.shape, dtype=tensor.dtype)
         return host.copy_(tensor.detach())
 
@@ -233,9 +248,24 @@ class Group:
             raise _abi.failure(self._lib, code) from cause
 
 
+def check_tensor(call: str, tensor: Any) -> None:
+    """Check that it is one whose bytes ranks can exchange."""
+    if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
+        what = f"{tensor.layout}, {tensor.device}" if isinstance(tensor, Tensor) else repr(tensor)
+        raise HybridPSError(f"{call}: tensor is {what:.60}: it must be a dense tensor with memory")
+
+
+def _milliseconds(timeout: Any) -> int:
+    """Seconds as the library takes them, for which 0 would be its default."""
+    number = timeout if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) else 0
+    if not 0.001 <= number < (1 << 31) / 1000:
+        raise HybridPSError(f"timeout is {timeout!r}: it must be a number of seconds from 0.001 on, below 2147483")
+    return int(number * 1000)
+
+
 def _number(variable: str, value: int | None) -> int:
     if value is not None:
-        return value
+        return _abi.check_whole("rank" if variable == "RANK" else "world", value)
     text = os.environ.get(variable, "")
     if not text.isdigit():
         raise HybridPSError(f"neither an argument nor ${variable} says it: {text!r} is not a number")

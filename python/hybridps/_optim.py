@@ -472,7 +472,7 @@ class Stepper:
 
     def _all_managed(self) -> bool:
         return all(id(p) in self.phases.state.by_param and p.dtype in TYPES
-                   for p in self.all_params() if p.requires_grad)
+                   for p in self.all_params() if p.requires_grad and p.numel() > 0)  # empty ones have no chunk
 
     def _plain_adam(self) -> bool:
         groups = self.optimizer.param_groups

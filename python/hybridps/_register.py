@@ -22,7 +22,11 @@ def register_module(passes: Passes, module: torch.nn.Module, name: str,
     """See Client."""
     state = passes.state
     state.usable()
-    if not (isinstance(whole, (tuple, list)) and all(isinstance(kind, type) for kind in whole)):
+    if not isinstance(module, torch.nn.Module):
+        raise HybridPSError(f"module is {module!r:.40}: it must be a torch.nn.Module")
+    _abi.check_text("name", name, "encoder")
+    if not (isinstance(whole, (tuple, list)) and
+            all(isinstance(kind, type) and issubclass(kind, torch.nn.Module) for kind in whole)):
         raise HybridPSError(f"whole is {whole!r}: it must be a tuple of module types")
     if any(module is m for m in state.modules) or "_hybridps_unit" in module.__dict__:
         raise HybridPSError(f"module {name or type(module).__name__} is registered already" +
@@ -40,6 +44,9 @@ def register_optimizer(passes: Passes, optimizer: torch.optim.Optimizer, native:
     """See Client."""
     state = passes.state
     state.usable()
+    _abi.check_flag("native", native)
+    if not (hasattr(optimizer, "param_groups") and hasattr(optimizer, "step")):
+        raise HybridPSError(f"optimizer is {optimizer!r:.40}: it must be a torch.optim.Optimizer")
     if any(optimizer is s.optimizer for s in state.optimizers):
         raise HybridPSError(f"optimizer {type(optimizer).__name__} is registered already" +
                             state.facts())

@@ -46,8 +46,7 @@ def state_of(phases: "Phases") -> tuple[dict[str, Any], dict[str, Any]]:
                 raise HybridPSError(f"two managed models have a tensor {name}: save them one by one")
             slot = client.by_param.get(id(value))
             state[name] = value if slot is None else _values(client.pool, slot)
-            if slot is not None:
-                names.setdefault(id(value), name)
+            names.setdefault(id(value), name)  # an optimizer may have unmanaged parameters, too
     optim: dict[str, Any] = {}
     for stepper in client.optimizers:
         if client.shard:
@@ -55,8 +54,9 @@ def state_of(phases: "Phases") -> tuple[dict[str, Any], dict[str, Any]]:
             continue
         for param, held in stepper.optimizer.state.items():
             slot, name = client.by_param.get(id(param)), names.get(id(param))
-            if slot is not None and name is not None:
-                optim.update(_of_param(client.pool, slot.states.get(stepper, {}), name, held))
+            if name is not None:
+                managed = {} if slot is None else slot.states.get(stepper, {})
+                optim.update(_of_param(client.pool, managed, name, held))
     return state, optim
 
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Sequence
 import torch
 
 from . import _abi
-from ._abi import DEVICE, HOLD, HOST, Bundle, HybridPSError, check_whole
+from ._abi import DEVICE, HOLD, HOST, Bundle, HybridPSError, check_flag, check_whole
 from ._group import Group
 from ._home import Homes, Shown
 from ._one_copy import OneCopy
@@ -27,8 +27,10 @@ from ._turn import BackwardTurn, Turn
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
 
 
-def check_options(gradients: str, optimizer_device: str, group: Any, reserved_bytes: Any) -> None:
+def check_options(gradients: str, optimizer_device: str, group: Any, reserved_bytes: Any, **flags: Any) -> None:
     """Before there is a pool."""
+    for name, value in flags.items():
+        check_flag(name, value)
     if group is not None and not isinstance(group, Group):
         raise HybridPSError(f"group is {group!r}: it must be a hybridps.Group, such as hybridps.Group.torch()")
     if reserved_bytes is not None and not callable(reserved_bytes):
@@ -156,6 +158,8 @@ class State:
     def slot(self, param: torch.Tensor) -> Slot:
         self.usable()
         slot = self.by_param.get(id(param))
+        if not isinstance(param, torch.Tensor):
+            raise HybridPSError(f"{param!r:.40} is given where a parameter belongs")
         if slot is None or slot.param is not param:
             raise HybridPSError(f"a tensor of shape {tuple(param.shape)} is not registered with "
                                 "this client: register its module first" + self.facts())

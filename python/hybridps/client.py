@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, Sequence
 import torch
 
 from . import _abi, _heap, _register, _save, _state
-from ._group import Group
+from ._group import Group, check_tensor
 from ._managed import Managed
 from ._one_copy import OneCopy
 from ._passes import Passes
@@ -61,7 +61,8 @@ class Client:
                  spill: str | None = None, keep_heap: bool = True, seed: int = 0,
                  plan_ahead: int = 0, heat: Sequence[float] | None = None,
                  spill_pause_ms: int = 0, one_copy: bool = False) -> None:
-        _state.check_options(gradients, optimizer_device, group, reserved_bytes)
+        _state.check_options(gradients, optimizer_device, group, reserved_bytes, shard=shard,
+                             keep_heap=keep_heap, one_copy=one_copy)
         if one_copy:
             _state.check_one_copy(device, mode, gradients, optimizer_device, group, shard)
         pool = _abi.Pool(device, policy, mode, chunk_bytes, host_bytes, manager, prefetch, seed,
@@ -79,6 +80,10 @@ class Client:
 
     def __dir__(self) -> list[str]:
         return sorted(_API)
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise _abi.HybridPSError("a client can be neither copied nor pickled: manage the copy of the model with "
+                                 "another one")
 
     def register_module(self, module: torch.nn.Module, name: str = "",
                         whole: tuple[type, ...] = ()) -> None:
@@ -108,12 +113,14 @@ class Client:
     def allreduce(self, tensor: torch.Tensor, op: str = "sum") -> Managed:
         """The sum (in rank order) or "mean" of all ranks' tensors, as a managed tensor."""
         self.state.usable()
+        check_tensor("allreduce", tensor)
         return Managed(self.state, "allreduce",
                        self.state.collective().allreduce(tensor, op, "allreduce"))
 
     def broadcast(self, tensor: torch.Tensor, src: int = 0) -> Managed:
         """Rank src's tensor, as a managed tensor."""
         self.state.usable()
+        check_tensor("broadcast", tensor)
         return Managed(self.state, "broadcast",
                        self.state.collective().broadcast(tensor, src, "broadcast"))
 
@@ -151,6 +158,8 @@ class Client:
 
     def trace(self, phase: str | None = None) -> str:
         """The recorded iteration as JSON, for ``helios mem replay``."""
+        if phase is not None:
+            _abi.check_text("phase", phase, "train")
         return self.state.pool.trace(phase)
 
     def __enter__(self) -> "Client":

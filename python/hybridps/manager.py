@@ -80,6 +80,8 @@ class Manager:
         self._h: ctypes.c_void_p | None = None
         self._lib = _library()
         check_text("name", name, "training")
+        if not isinstance(device_bytes, (tuple, list)):
+            raise HybridPSError(f"device_bytes is {device_bytes!r}: it must be a list of bytes, one for each device")
         for what, value in (("host_bytes", host_bytes), ("lock_ms", lock_ms), ("reap_ms", reap_ms),
                             *((f"device_bytes[{i}]", b) for i, b in enumerate(device_bytes))):
             check_whole(what, value)
@@ -103,6 +105,8 @@ class Manager:
 
     def cancel(self, ticket: Ticket) -> None:
         """Free the reserved room."""
+        if not isinstance(ticket, Ticket):
+            raise HybridPSError(f"ticket is {ticket!r}: it must be what schedule() returned")
         self._check(self._lib.hybridps_manager_cancel(self._open(), ticket.number))
 
     def add(self, size: int | Ticket, device: int = HOST) -> None:
@@ -159,6 +163,6 @@ class Manager:
 
 
 def _check_device(device: int) -> int:
-    if not isinstance(device, int) or not HOST <= device < 1 << 31:
+    if not isinstance(device, int) or isinstance(device, bool) or not HOST <= device < 1 << 31:
         raise HybridPSError(f"device is {device!r}: -1 is the host, others count from 0")
     return device

@@ -6,7 +6,7 @@ from typing import Any, Callable, Sequence
 
 import torch
 
-from . import _register
+from . import _abi, _register
 from ._abi import HybridPSError
 from ._group import Group
 from .client import Client
@@ -29,15 +29,19 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
     whole: see Client.register_optim and register_module. Raises HybridPSError and then leaves model
     and optimizer unchanged.
     """
+    models, optimizers = _several(model, torch.nn.Module), _several(optimizer, torch.optim.Optimizer)
+    if not models:
+        raise HybridPSError(f"model is {model!r}: there is nothing to manage without a torch.nn.Module")
+    _abi.check_flag("native", native)
     client = Client(device, policy=policy, mode=mode, chunk_bytes=chunk_bytes, host_bytes=host_bytes,
                     manager=manager, prefetch=prefetch, reserved_bytes=reserved_bytes, gradients=gradients,
                     optimizer_device=optimizer_device, group=group, shard=shard, spill=spill,
                     keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat,
                     spill_pause_ms=spill_pause_ms, one_copy=one_copy)
     try:
-        for number, module in enumerate(_several(model, torch.nn.Module)):
+        for number, module in enumerate(models):
             client.register_module(module, f"model{number}" if number else "", whole)
-        for one in _several(optimizer, torch.optim.Optimizer):
+        for one in optimizers:
             client.register_optim(one, native)
         _register.check_room(client.state)
     except BaseException:
@@ -46,8 +50,8 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
     return client
 
 
-def _several(value: Any, kind: type) -> Iterable[Any]:
-    """Iterate over one value, or several, or None."""
+def _several(value: Any, kind: type) -> list[Any]:
+    """A list of one value, or several, or None."""
     if value is None or isinstance(value, kind):
         return [] if value is None else [value]
     values = list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else [value]

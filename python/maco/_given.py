@@ -11,9 +11,11 @@ from .errors import DimensionError, NullInputError
 def whole(value: Any, what: str, least: int = -2**31, most: int = 2**31 - 1) -> int:
     """A whole number within bounds."""
     try:
-        number = operator.index(value)
+        number = None if isinstance(value, bool) else operator.index(value)
     except Exception:  # tensors raise many kinds
-        raise DimensionError(f"{what} is {value!r}", "a whole number") from None
+        number = None
+    if number is None:
+        raise DimensionError(f"{what} is {value!r}", "a whole number")
     if not least <= number <= most:
         raise DimensionError(f"{what} is {number}", f"{least} to {most}")
     return number

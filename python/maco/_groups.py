@@ -48,6 +48,8 @@ class Groups:
     """``default``: the group of tasks that name none."""
 
     def __init__(self, default: Any) -> None:
+        if default is not None and not isinstance(default, hybridps.Group) and not initialized():
+            raise unknown_group(default)
         self.default = default
         self.list: list[hybridps.Group] = []
         self._number: dict[int, int] = {}

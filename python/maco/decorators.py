@@ -92,6 +92,7 @@ def overlap_comm(comm_op: str = "allreduce", chunks: int | str = "auto", split_a
     number of chunks if the group adds in rank order (hybridps.Group) or has two ranks. Raises
     NotRowSeparableError, OrderMismatchError, CollectiveFailedError, TimeoutError.
     """
+    async_result = flag(async_result, "async_result")
     options = Overlap(comm_op, chunks, split_arg, split_dim, op, group, grad, check, schedule,
                       deterministic)
 

@@ -38,6 +38,8 @@ from .functional import same
 def mark(module: nn.Module, comm_op: str = "allreduce", **options: Any) -> nn.Module:
     """Declare that a module's forward treats rows independently and that its result has to be
     reduced: MacoOptimizer overlaps both. options: those of overlap_comm. Returns the module."""
+    if not isinstance(module, nn.Module):
+        raise NullInputError(f"module is {module!r:.40}", "pass a torch.nn.Module")
     module._maco_mark = Overlap(comm_op, **options)
     return module
 

@@ -238,6 +238,9 @@ class TaskGraph(Builders):
         self._last: Result | None = None
         self._pid = os.getpid()
 
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise MacoError("a TaskGraph can be neither copied nor pickled", "build another one: tasks refer to their tensors")
+
     # ---- building ----
 
     def add_task(self, type: TaskType, inputs: Sequence[Any] = (), outputs: Sequence[Any] = (),
@@ -463,7 +466,7 @@ class TaskGraph(Builders):
         """Run all tasks, on CUDA after the work in ``stream`` (a torch.cuda.Stream; None = the
         current one). wait=False: return at once; ``Result.wait()`` waits, and tensors must not be
         touched before that. Raises what a Python task raised."""
-        plan = self.compile()
+        plan, wait = self.compile(), flag(wait, "wait")
         if stream is not None and not self._on_cuda:
             raise DeviceError(f"a stream for a graph on {self.device}", "streams are CUDA's")
         if self._on_cuda:

@@ -382,6 +382,36 @@ class Parts(Code):
                 client.close()
             expected = bits(out) if way is None else self.assertEqual(bits(out), expected)  # noqa: F821
 
+    def test_a_checkpoint_has_the_state_of_parameters_that_came_later(self):
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH))
+        optimizer = torch.optim.AdamW(model.parameters())
+        with hybridps.manage(model, optimizer, device="emu:1MiB") as client:
+            model.add_module("head", nn.Linear(WIDTH, 3))
+            optimizer.add_param_group({"params": list(model.head.parameters())})
+            model(torch.ones(2, WIDTH)).sum().backward()
+            optimizer.step()
+            _, saved = client.helios_state()
+            for name in ("0.weight", "head.weight", "head.bias"):
+                self.assertLessEqual({f"{key}.{name}" for key in ("exp_avg", "exp_avg_sq", "step")}, set(saved))
+            self.assertTrue(torch.equal(saved["exp_avg.head.weight"], optimizer.state[model.head.weight]["exp_avg"]))
+
+    def test_a_parameter_without_elements_beside_steps_on_the_device(self):
+        def run(manage):
+            torch.manual_seed(4)
+            model = nn.Linear(WIDTH, WIDTH)
+            model.none = nn.Parameter(torch.empty(0, 3))
+            optimizer = torch.optim.AdamW(model.parameters())
+            client = hybridps.manage(model, optimizer, device="emu:1MiB", optimizer_device="device") if manage else None
+            for _ in range(3):
+                optimizer.zero_grad()
+                (model(torch.ones(2, WIDTH)).pow(2).sum() + model.none.sum()).backward()
+                optimizer.step()
+            if client:
+                self.assertTrue(client.state.optimizers[0].on_device)
+                client.close()
+            return list(model.parameters())
+        self.assertEqual(bits(run(True)), bits(run(False)))
+
     def test_copies_are_plain_and_can_be_managed(self):
         def use(model, optimizer):
             out = several(model, optimizer)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import copy
 import enum
 import inspect
 import os
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -59,11 +61,52 @@ class HybridPS(unittest.TestCase):
                 ("heat", 3, "it must be alpha, beta, window and tau"), ("group", True, "it must be a hybridps.Group"),
                 ("reserved_bytes", 5, "it must be a function"), ("whole", torch.nn.Linear, "it must be a tuple of module types"),
                 ("prefetch", 1 << 32, r"it is a whole number from -2\^31 on, below 2\^31"), ("plan_ahead", (1 << 32) + 6, "below"),
+                ("native", "no", "it must be True or False"), ("keep_heap", "x", "it must be True or False"),
+                ("shard", None, "it must be True or False"), ("one_copy", 0, "it must be True or False"),
+                ("chunk_bytes", True, "it is a whole number"), ("whole", (int,), "it must be a tuple of module types"),
                 ("seed", 1 << 64, "below"), ("spill_pause_ms", (1 << 32) + 1, "below"), ("device", "emu:1MiB\0x", "it is text")):
             self.refuse(f"^{name} is .*{said}", model, **{"device": "emu:1MiB", name: value})
         self.assertNotIn("forward", model.__dict__)
         with self.assertRaisesRegex(hybridps.HybridPSError, "^name is 3: it is text"):
             hybridps.Manager(3)
+        with self.assertRaisesRegex(hybridps.HybridPSError, "^device_bytes is 3: it must be a list"):
+            hybridps.Manager("m", 4096, 3)
+
+    def test_nothing_to_manage_is_refused(self):
+        for model in (None, []):
+            self.refuse(r"^model is (None|\[\]): there is nothing to manage", model, None)
+
+    def test_what_a_client_can_not_take_is_refused_by_name(self):
+        model = torch.nn.Linear(8, 8)
+        with hybridps.manage(model, None, device="emu:1MiB") as client:
+            for said, call in (
+                    ("^module is 3", lambda: client.register_module(3)),
+                    ("^name is 3", lambda: client.register_module(torch.nn.Linear(1, 1), 3)),
+                    ("^optimizer is 3", lambda: client.register_optim(3)),
+                    ("^native is 'no'", lambda: client.register_optim(torch.optim.Adam(model.parameters()), "no")),
+                    ("^3 is given where a parameter belongs", lambda: client.access(3)),
+                    ("^allreduce: tensor is 3", lambda: client.allreduce(3)),
+                    ("^broadcast: tensor is torch.sparse_coo", lambda: client.broadcast(torch.ones(1).to_sparse())),
+                    ("^phase is 3", lambda: client.trace(3))):
+                with self.subTest(said), self.assertRaisesRegex(hybridps.HybridPSError, said):
+                    call()
+
+    def test_what_a_group_can_not_take_is_refused_by_name(self):
+        good = {"name": f"texts-{os.getpid()}", "rank": 0, "world": 1}
+        for name, value, said in (
+                ("name", 3, "it is text"), ("name", "a\0b", "it is text"), ("rank", "0", "it is a whole number"),
+                ("world", True, "it is a whole number"), ("timeout", 0, "a number of seconds"),
+                ("timeout", 0.0001, "a number of seconds"), ("timeout", float("nan"), "a number of seconds")):
+            with self.subTest(name, value=value), self.assertRaisesRegex(hybridps.HybridPSError, f"^{name} is .*{said}"):
+                hybridps.Group.shm(**{**good, name: value})
+        with hybridps.Group.shm(**good) as group:
+            for said, call in (
+                    ("^collective: tensor is 3", lambda: group.broadcast(3)),
+                    ("^collective: tensor is torch.strided, meta", lambda: group.allreduce(torch.ones(1, device="meta"))),
+                    ("^src is '0'", lambda: group.broadcast(torch.ones(1), "0")),
+                    ("lazy conjugate or negative", lambda: group.allreduce_(torch._neg_view(torch.ones(1)), "max"))):
+                with self.subTest(said), self.assertRaisesRegex(hybridps.HybridPSError, said):
+                    call()
 
     def test_a_function_of_reserved_bytes_that_returns_no_number_of_bytes_is_named(self):
         for value in (-1, 1.5, "x", None):
@@ -128,6 +171,32 @@ class HybridPS(unittest.TestCase):
         rows = re.findall(r"(?m)^\| (`[^|]+`) \|", page[page.index("## Choices"):page.index("## float16")])
         named = set(re.findall(r"`(\w+)`", " ".join(rows)))
         self.assertEqual(set(inspect.signature(hybridps.manage).parameters) - {"model", "optimizer"}, named)
+
+
+class Maco(unittest.TestCase):
+    def test_an_option_of_another_type_is_refused_by_name(self):
+        for said, call in (
+                ("^group is 'x', and torch.distributed is not", lambda: maco.TaskGraph(group="x")),
+                ("^parts is True", lambda: maco.TaskGraph(parts=True)),
+                ("^async_result is 'no'", lambda: maco.overlap_comm(async_result="no")),
+                ("^module is 3", lambda: maco.mark(3))):
+            with self.subTest(said), self.assertRaisesRegex(maco.MacoError, said):
+                call()
+        with maco.TaskGraph(1) as graph:
+            graph.add_task(maco.TaskType.NOP)
+            with self.assertRaisesRegex(maco.MacoError, "^wait is 'no'"):
+                graph.execute(wait="no")
+
+
+class Copies(unittest.TestCase):
+    def test_what_holds_memory_of_c_is_not_copied(self):
+        with maco.TaskGraph(1) as graph, hybridps.Group.shm(f"copies-{os.getpid()}", 0, 1) as group, \
+                hybridps.manage(torch.nn.Linear(2, 2), None, "emu:1MiB") as client:
+            for one, error in ((graph, maco.MacoError), (group, hybridps.HybridPSError), (client, hybridps.HybridPSError)):
+                for way in (copy.copy, copy.deepcopy, pickle.dumps):
+                    with self.subTest(one=type(one).__name__, way=way.__name__):
+                        with self.assertRaisesRegex(error, "can be neither copied nor pickled"):
+                            way(one)
 
 
 class NoTorch(unittest.TestCase):
