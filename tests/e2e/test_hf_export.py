@@ -49,6 +49,20 @@ class Export(unittest.TestCase):
                     self.assertEqual(header["__metadata__"], {"format": "pt"})
                     self.assertEqual(json.loads((out / "config.json").read_text()), config)
 
+    def test_a_tied_model_that_has_its_head_alone_is_one_with_its_embedding_alone(self):
+        source, _ = checkpoints.llama(self.c.dir / "tied-llama")
+        header, data = checkpoints.read(source / "model.safetensors")
+        config = {**json.loads((source / "config.json").read_text()), "tie_word_embeddings": True}
+        (source / "config.json").write_text(json.dumps(config))
+        tensors = {name: (header[name]["shape"], data[name]) for name in data if name != "model.embed_tokens.weight"}
+        checkpoints.write(source / "model.safetensors", tensors)
+        for split in SPLITS[:2]:
+            with self.subTest(split=split):
+                _, _, got = self.export(self.c.take(source, *split))
+                want = {name: bytes_ for name, (_, bytes_) in tensors.items()}
+                want["model.embed_tokens.weight"] = want.pop("lm_head.weight")
+                self.assertEqual(got, want)
+
     def test_one_naming_becomes_the_other_as_the_import_writes_it(self):
         reader = helios.Session(self.c.info["controller"])
         self.addCleanup(reader.close, force=True)

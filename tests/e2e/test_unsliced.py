@@ -140,6 +140,21 @@ class Unsliced(ModelCase):
         text = self.c.refuse("model", "export", "trained", "--naming", "te", "--out", self.c.dir / "te")
         self.assertIn("leave --naming out", text)
 
+    def test_numbers_that_only_python_takes_for_json_come_out_as_they_came_in(self):
+        config = {"model_type": "mamba9", "limits": [0.0, float("inf"), float("-inf")], "NaN": "\\\"Infinity",
+                  "deep": {"a": float("nan")}}
+        self.imported("limits", config)
+        out = self.c.dir / "limits-out"
+        self.c.json("model", "export", "limits", "--format", "hf", "--out", out)
+        text = (out / "config.json").read_text()
+        self.assertEqual(repr(json.loads(text)), repr(json.loads(json.dumps(config))))
+        reader = self.session()
+        reader.load_state_dict("limits")
+        self.assertEqual(reader.model_config()["hf"]["limits"], [0.0, "python:Infinity", "python:-Infinity"])
+        directory, _ = make(self.c.dir / "broken", None)
+        (directory / "config.json").write_text('{"model_type": "mamba9", "limit": InfinityX}')
+        self.assertIn("config.json:1:", self.c.refuse("model", "import", directory, "--name", "broken"))
+
     def test_a_model_without_config_is_exported_without_one(self):
         _, data = self.imported("plain", None)
         out = self.c.dir / "plain-out"

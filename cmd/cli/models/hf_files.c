@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli/cli.h"
+#include "core/model/hf.h"
 
 #define INDEX HF_MODEL ".safetensors.index.json"
 
@@ -53,6 +54,7 @@ hl_status hf_write_document(const char *dir, const char *name, json_t *doc)
     json_decref(doc);
     if (text == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for %s", name);
+    hl_hf_json_unquote(text);
     HL_TRY(cli_path(path, "%s/%s", dir, name));
     return outfile_text(path, text);
 }

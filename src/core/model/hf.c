@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+
 #define SIZE_LIMIT   ((int64_t)INT32_MAX)
 #define LAYERS_LIMIT 100000
 
@@ -250,15 +252,77 @@ hl_status hl_hf_config_read(const json_t *hf, const char *file, struct hl_hf_con
     return HL_OK;
 }
 
-/* What to do about numbers that Python's json writes and reads, as in Mamba's time_step_limit. */
+/* What to do about numbers that Python's json writes and reads. */
 static const char *number_hint(const json_error_t *error)
 {
-    bool beyond = json_error_code(error) == json_error_numeric_overflow ||
-                  strstr(error->text, "Infinity") != NULL || strstr(error->text, "NaN") != NULL ||
-                  strstr(error->text, "near '-'") != NULL; /* -Infinity */
-    return beyond ? "; Python writes such numbers, but they are not JSON: put a finite one of 64 "
-                    "bits in its place"
-                  : "";
+    return json_error_code(error) == json_error_numeric_overflow
+               ? "; Python writes such numbers: put a finite one of 64 bits in its place"
+               : "";
+}
+
+static const char *const beyond_json[] = {"Infinity", "-Infinity", "NaN"};
+
+/* The word of beyond_json at `at`, or NULL. */
+static const char *word_at(const char *at, const char *end)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(beyond_json); i++) {
+        size_t n = strlen(beyond_json[i]);
+        if ((size_t)(end - at) >= n && memcmp(at, beyond_json[i], n) == 0)
+            return beyond_json[i];
+    }
+    return NULL;
+}
+
+/* Copies a text with such words as strings; their number goes to `count`. */
+HL_CHECK static hl_status quote_words(const char *text, size_t len, struct hl_buf *out,
+                                      size_t *count)
+{
+    const char *end = text + len;
+    bool quoted = false;
+    *count = 0;
+    for (const char *at = text; at < end; at++) {
+        const char *word = quoted ? NULL : word_at(at, end);
+        if (word != NULL) {
+            HL_TRY(hl_buf_printf(out, "\"" HL_HF_BEYOND_JSON "%s\"", word));
+            at += strlen(word) - 1;
+            (*count)++;
+            continue;
+        }
+        size_t n = quoted && *at == '\\' && at + 1 < end ? 2 : 1;
+        quoted = n == 1 && *at == '"' ? !quoted : quoted;
+        HL_TRY(hl_buf_append(out, at, n));
+        at += n - 1;
+    }
+    return HL_OK;
+}
+
+json_t *hl_hf_json(const char *text, size_t len, json_error_t *error)
+{
+    HL_AUTO(hl_buf_fini) struct hl_buf quoted = HL_BUF(4 * HL_HF_CONFIG_MAX);
+    size_t count;
+    json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, error);
+    if (doc == NULL && quote_words(text, len, &quoted, &count) == HL_OK && count > 0)
+        doc = json_loadb(quoted.data, quoted.len, JSON_REJECT_DUPLICATES, error);
+    return doc;
+}
+
+void hl_hf_json_unquote(char *text)
+{
+    static const char mark[] = "\"" HL_HF_BEYOND_JSON;
+    const char *end = text + strlen(text);
+    char *to = text;
+    for (const char *at = text; *at != '\0';) {
+        const char *word =
+            strncmp(at, mark, sizeof(mark) - 1) == 0 ? word_at(at + sizeof(mark) - 1, end) : NULL;
+        if (word != NULL && at[sizeof(mark) - 1 + strlen(word)] == '"') {
+            memcpy(to, word, strlen(word));
+            to += strlen(word);
+            at += sizeof(mark) - 1 + strlen(word) + 1;
+        } else {
+            *to++ = *at++;
+        }
+    }
+    *to = '\0';
 }
 
 hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
@@ -267,7 +331,7 @@ hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
     if (len > HL_HF_CONFIG_MAX)
         return hl_fail(HL_EINVAL, "%s: %zu bytes, at most %zu", file, len, HL_HF_CONFIG_MAX);
     json_error_t error;
-    json_t *hf = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    json_t *hf = hl_hf_json(text, len, &error);
     if (hf == NULL)
         return hl_fail(HL_EINVAL, "%s:%d:%d: %s%s", file, error.line, error.column, error.text,
                        number_hint(&error));

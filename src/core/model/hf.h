@@ -48,6 +48,14 @@ struct hl_hf_config {
     json_t *hf;        /* the file */
 };
 
+/* Python's json also writes Infinity, -Infinity and NaN, as in Mamba's time_step_limit. Here they
+ * are strings that begin with this. */
+#define HL_HF_BEYOND_JSON "python:"
+/* NULL: neither JSON nor such a text; `error` says where. */
+json_t *hl_hf_json(const char *text, size_t len, json_error_t *error);
+/* Turns such strings of a JSON text back into what Python writes, in place. */
+void hl_hf_json_unquote(char *text);
+
 /* The model's names: model_type, and the class in architectures; NULL = absent. */
 hl_status hl_hf_names(const json_t *hf, const char *file, const char **type,
                       const char **class) HL_CHECK;

@@ -175,12 +175,32 @@ static const struct hl_family_tensor *vocabulary_row(const struct hl_planner *p,
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
+/* Head and embedding of a tied model are one tensor, which the files have under one name or both.
+ */
+HL_CHECK static hl_status find_tied_row(const struct hl_planner *p,
+                                        const struct hl_family_tensor **out)
+{
+    const struct hl_family_tensor *embedding = vocabulary_row(p, HL_PLACE_EMBEDDING);
+    const struct hl_family_tensor *head = vocabulary_row(p, HL_PLACE_HEAD);
+    char name[HL_PLANNER_NAME_MAX], other[HL_PLANNER_NAME_MAX];
+    *out = embedding;
+    if (embedding == NULL || head == NULL)
+        return HL_OK;
+    HL_TRY(hl_family_source_name(p->config->family, p->prefix, embedding, 0, 0, 0, name,
+                                 sizeof(name)));
+    HL_TRY(
+        hl_family_source_name(p->config->family, p->prefix, head, 0, 0, 0, other, sizeof(other)));
+    if (!hl_planner_has(p, name) && hl_planner_has(p, other))
+        *out = head;
+    return HL_OK;
+}
+
 HL_CHECK static hl_status find_sources(struct hl_planner *p, struct making *m)
 {
     struct hl_format_ask ask = {.row = m->row};
-    /* A tied head is read from the embedding. */
-    if (p->config->tied && m->row->place == HL_PLACE_HEAD && m->row->split == HL_SPLIT_VOCABULARY)
-        ask.row = vocabulary_row(p, HL_PLACE_EMBEDDING);
+    bool ends = m->row->place == HL_PLACE_HEAD || m->row->place == HL_PLACE_EMBEDDING;
+    if (p->config->tied && ends && m->row->split == HL_SPLIT_VOCABULARY)
+        HL_TRY(find_tied_row(p, &ask.row));
     m->source_count = ask.count = hl_family_source_count(ask.row);
     for (size_t k = 0; k < ask.count; k++) {
         HL_TRY(hl_family_source_name(p->config->family, p->prefix, ask.row, k, m->at->layer,
@@ -458,7 +478,7 @@ hl_status hl_planner_place(struct hl_planner *p, const struct hl_planner_at *at)
     return at->place == HL_PLACE_LAYER ? plan_cache_scales(p, at) : HL_OK;
 }
 
-/* A tied model can store its head nevertheless. It must then equal the embedding. */
+/* A tied model can store its head beside the embedding. It must then equal the embedding. */
 hl_status hl_planner_find_tied_head(struct hl_planner *p)
 {
     const struct hl_family_tensor *row = vocabulary_row(p, HL_PLACE_HEAD);
@@ -466,7 +486,11 @@ hl_status hl_planner_find_tied_head(struct hl_planner *p)
     struct hl_family_scope scope = hl_hf_scope(p->config, 0);
     char name[HL_PLANNER_NAME_MAX];
     uint32_t head, embedding;
+    const struct hl_family_tensor *read;
     if (!p->config->tied || row == NULL)
+        return HL_OK;
+    HL_TRY(find_tied_row(p, &read));
+    if (read == row)
         return HL_OK;
     HL_TRY(hl_family_source_name(p->config->family, p->prefix, row, 0, 0, 0, name, sizeof(name)));
     if (!hl_planner_has(p, name))

@@ -446,7 +446,8 @@ HL_CHECK static hl_status read_config(struct hl_import *im, const char *path, bo
         return HL_OK;
     }
     HL_TRY(st);
-    json_t *hf = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    json_error_t error;
+    json_t *hf = hl_hf_json(text, len, &error);
     bool whole = unsliced && json_is_object(hf);
     if (whole)
         snprintf(im->unsliced_because, sizeof(im->unsliced_because),

@@ -386,10 +386,9 @@ TEST_IN(enter, leave, incomplete_directories_are_refused)
     refuse("it is truncated");
 }
 
-TEST_IN(enter, leave, numbers_that_only_python_takes_for_json_are_refused_with_what_to_do)
+TEST_IN(enter, leave, numbers_beyond_64_bits_are_refused_with_what_to_do)
 {
-    static const char *const numbers[] = {"Infinity", "-Infinity", "NaN", "1e999",
-                                          "1000000000000000019884624838656"};
+    static const char *const numbers[] = {"1e999", "1000000000000000019884624838656"};
     char text[128];
     for (size_t i = 0; i < HL_ARRAY_LEN(numbers); i++) {
         snprintf(text, sizeof(text), "{\"model_type\": \"mamba2\",\n \"limit\": [0.0, %s]}",
