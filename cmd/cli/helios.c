@@ -55,7 +55,7 @@ static const struct cli_command commands[] = {
      cmd_queue},
     {"explain", "JOB", "Show why a job waits, what would make it run, and when it can start.",
      cmd_explain},
-    {"drill", "--job JOB --faults LIST --times N [options]",
+    {"drill", "--job JOB [--faults LIST] [--times N] [options]",
      "Inject faults into a running job and verify that it continues unchanged.",
      cmd_drill},
     {"describe", "JOB", "Show a job's containers, events and plan.", cmd_describe},

@@ -20,7 +20,7 @@ static const struct hl_option agent_options[] = {
      "What runs containers: plain processes, or docker or podman with the job's image.",
      HL_OPT_ENUM, 0, 0, "process|docker|podman", AT(executor)},
     {"agent.topology", "--topology", "",
-     "hwloc XML file (version 2) to take the slots from; empty for this machine.",
+     "hwloc XML file (version 1 or 2) to take the slots from; empty for this machine.",
      HL_OPT_PATH, 0, 0, NULL, AT(topology)},
     {"agent.share", "--share", "",
      "Offer share I of N of the machine as M slots: I/N or I/NxM, I from 0; empty for all of it.",

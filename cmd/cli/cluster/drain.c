@@ -29,6 +29,8 @@ static size_t jobs_on(const struct hl_api_node_state *n, const char **out, size_
 
 static hl_status print_jobs(struct cli *cli, const char *name, bool drained, bool changed)
 {
+    static const char *const said[2][2] = {{"was not drained", "is no longer drained"},
+                                           {"is drained already", "is drained"}};
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_list_nodes_results r;
     struct hl_api_node_drained result = {.name = name, .drained = drained, .changed = changed};
@@ -42,8 +44,7 @@ static hl_status print_jobs(struct cli *cli, const char *name, bool drained, boo
     }
     if (cli->json)
         return cli_print_value(&hl_api_node_drained_type, &result);
-    cli_print(stdout, "%s %s%s\n", name, drained ? "is drained" : "is not drained",
-              changed ? "" : ", as before");
+    cli_print(stdout, "%s %s\n", name, said[drained][changed]);
     for (size_t i = 0; drained && i < result.jobs.count; i++)
         cli_print(stdout, "%s still runs there\n", result.jobs.items[i]);
     return HL_OK;

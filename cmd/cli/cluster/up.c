@@ -43,15 +43,17 @@ static const struct hl_option up_rows[] = {
      HL_OPT_BYTES, 0, 1ll << 46, NULL, AT(l2_size)},
     {"devices", "--devices", "", "Each node's device memory (L1), as agent.devices: emu:64MiB,...",
      HL_OPT_STRING, 0, 0, NULL, AT(devices)},
-    {"topology", "--topology", "", "hwloc XML (version 2) that every node takes its slots from.",
+    {"topology", "--topology", "",
+     "hwloc XML (version 1 or 2) that every node takes its slots from.",
      HL_OPT_PATH, 0, 0, NULL, AT(topology)},
     {"executor", "--executor", "process",
      "What runs containers: this machine, as processes or by docker or podman, or Kubernetes with "
      "Volcano.",
      HL_OPT_ENUM, 0, 0, "process|docker|podman|kubernetes", AT(executor)},
-    {"address", "--address", "127.0.0.1",
+    {"address", "--address", "",
      "Serve over TCP, on this address or name of this machine; pods must reach it. If it is not "
-     "given: Unix sockets in the state directory, which other users cannot reach, and no port.",
+     "given: Unix sockets in the state directory, which other users cannot reach, and no port; "
+     "with Kubernetes 127.0.0.1.",
      HL_OPT_STRING, 0, 0, NULL, AT(address)},
     {"kubeconfig", "--kubeconfig", "",
      "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or the credentials of the pod.",

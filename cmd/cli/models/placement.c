@@ -101,7 +101,7 @@ hl_status placement_print(const struct hl_api_shard_placement *p)
 static hl_status print_pinned(struct cli *cli, const struct hl_api_pinned *pinned, const char *what)
 {
     static const char *const said[2][2] = {{"was not pinned", "is pinned already"},
-                                           {"is not pinned", "is pinned"}};
+                                           {"is no longer pinned", "is pinned"}};
     if (cli->json)
         return cli_print_value(&hl_api_pinned_type, pinned);
     cli_print(stdout, "%s %s\n", what, said[pinned->changed][pinned->pinned]);

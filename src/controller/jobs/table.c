@@ -212,8 +212,7 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
                        "jobs.keep, jobs.keep_age of helios-controller)",
                        id);
     if (j == NULL)
-        return hl_fail(HL_ENOENT, "job '%.100s' does not exist; `helios list` shows %u", id,
-                       HASH_COUNT(c->jobs->table));
+        return hl_fail(HL_ENOENT, "job '%.100s' does not exist; `helios list` shows the jobs", id);
     *out = j;
     return HL_OK;
 }
