@@ -49,6 +49,16 @@ class Supervise(unittest.TestCase):
         c.kill("l3d")
         self.again(c, "l3d", 2)
 
+    def test_a_command_after_the_controllers_end_says_that_it_is_restarted(self):
+        c = self.cluster()
+        c.up()
+        supervisor = self.doc(c)["supervisor"]["pid"]
+        os.kill(supervisor, signal.SIGSTOP)  # which would be quicker than the command
+        c.kill("controllerd")
+        self.assertRegex(c.refuse("nodes"), "its supervisor restarts it .* `helios up` at once")
+        os.kill(supervisor, signal.SIGCONT)
+        self.again(c, "controllerd", 1)
+
     def test_ranks_go_on_when_their_agent_is_started_again(self):
         c = self.cluster()
         c.up()

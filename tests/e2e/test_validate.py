@@ -195,6 +195,12 @@ class Validate(unittest.TestCase):
         self.start(nodes=1)
         self.assertIn("no row 'plan'", self.c.refuse("validate", "--rows", "plank.cx4,plan", code=2))
 
+    def test_a_topology_file_that_cannot_be_read_is_refused_before_anything_runs(self):
+        self.start(nodes=1)
+        told = self.c.refuse("validate", *PATIENT, "--rows", "paths", "--topology", "/nonexistent.xml")
+        self.assertIn("/nonexistent.xml can't be read: No such file", told)
+        self.assertEqual(self.c.json("list")["items"], [])  # no ranks were started
+
     def test_a_controller_that_is_away_is_waited_for_until_the_deadline(self):
         self.start(nodes=1)
         self.c.kill("controllerd")

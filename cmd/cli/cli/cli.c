@@ -248,6 +248,11 @@ static hl_status explain_absence(struct cli *cli)
     if (cli->controller_from != CLI_LOCAL || cli->cluster == NULL ||
         local_daemon_runs(local_daemon_find(&cli->cluster->doc, "controllerd")))
         return HL_EUNAVAIL;
+    if (local_supervisor_runs(&cli->cluster->doc))
+        return hl_fail(HL_EUNAVAIL,
+                       "the Controller of the cluster of %s has ended; its supervisor restarts it "
+                       "after a pause of at most 30 s, `helios up` at once",
+                       cli->state);
     if (local_runs(&cli->cluster->doc))
         return hl_fail(HL_EUNAVAIL,
                        "the Controller of the cluster of %s is not running; `helios up` starts it "

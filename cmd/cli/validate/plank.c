@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "cli/validate/validate.h"
-#include "hw/topology.h"
 
 #define DEAD_PORT    1 /* no process listens there */
 #define DEAD_SOCKET  "/nonexistent/helios-validate.sock"
@@ -47,13 +46,12 @@ static hl_status copy_into_device(struct validation *v, const struct vnode *n, c
 /* What would be decided with the NICs of the file. */
 static hl_status decide_for_file(struct validation *v, struct found *f, const struct wish *w)
 {
-    struct hl_topo topo = {0};
+    const struct hl_topo *topo = &v->topology;
     struct hl_tally all = {0};
     const char *path = v->args->topology, *class = "";
-    HL_TRY(hl_topology_load_xml(path, &topo));
-    for (size_t i = 0; i < topo.slot_count; i++)
-        for (size_t k = 0; k < topo.slots[i].nic_count; k++) {
-            enum hl_nic_class nic = topo.slots[i].nics[k].nic_class;
+    for (size_t i = 0; i < topo->slot_count; i++)
+        for (size_t k = 0; k < topo->slots[i].nic_count; k++) {
+            enum hl_nic_class nic = topo->slots[i].nics[k].nic_class;
             if (!wish_fits(w, nic))
                 continue;
             struct hl_tally t = hl_decided_into_device(nic, HL_DIRECT_GOOD, w->path);
@@ -61,7 +59,6 @@ static hl_status decide_for_file(struct validation *v, struct found *f, const st
             all.all += t.all;
             class = hl_nic_class_name(nic);
         }
-    hl_topo_fini(&topo);
     if (all.all == 0)
         return found_missing(v, f, HL_API_VALIDATION_RESULT_ABSENT, "a %s, here and in %s",
                              w->class, path);

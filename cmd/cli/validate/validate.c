@@ -306,10 +306,13 @@ hl_status cmd_validate(struct cli *cli, int argc, char **argv)
     struct validation v = {.cli = cli, .args = &a, .begun_ns = hl_now_ns(), .reader = -1};
     v.end_ns = v.row_end_ns = v.begun_ns + a.time_ms * HL_NS_PER_MS;
     hl_status st = check_asked(cli, a.rows);
+    if (st == HL_OK && a.topology[0] != '\0') /* before anything is made */
+        st = hl_topology_load_xml(a.topology, &v.topology);
     if (st == HL_OK)
         st = validation_run(&v, found);
     if (st == HL_OK)
         st = validation_tell(&v, found);
+    hl_topo_fini(&v.topology);
     hl_arena_fini(&v.arena);
     hl_args_fini(arg_rows, HL_ARRAY_LEN(arg_rows), &a);
     return st;

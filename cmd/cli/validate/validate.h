@@ -17,6 +17,7 @@
 #include "cli/cli/cli.h"
 #include "core/validation/judge.h"
 #include "helios/helios.h"
+#include "hw/topology.h"
 
 #define VALIDATE_NODES_MAX 64
 #define VALIDATE_POLL_MS   50
@@ -106,6 +107,7 @@ struct localized {
 struct validation {
     struct cli *cli;
     const struct validate_args *args;
+    struct hl_topo topology; /* of the file that args names; else empty */
     struct hl_arena arena;
     uint64_t begun_ns, end_ns, row_end_ns;
     struct facts facts;
