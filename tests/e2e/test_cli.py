@@ -500,6 +500,13 @@ class Corruption(unittest.TestCase):
 
 
 class Bench(unittest.TestCase):
+    def test_run_bench_names_benches_that_exist(self):
+        run = (pathlib.Path(__file__).parents[2] / "run").read_text()
+        known = set(re.findall(r"^  (\w+) ", helios("help", "bench").stdout, re.M)) | set(re.findall(r"^ +(\w+)\) .*bench/\w+\.py", run, re.M))
+        told = set(re.search(r"\((adam, .*?); all without NAME", run)[1].split(", "))
+        self.assertEqual(told - known, set())
+        self.assertEqual(set(re.search(r"for each in (.*?); do bench", run)[1].split()), told - {"device"})  # needs a GPU
+
     def test_bench_get_and_import_need_no_cluster_and_leave_nothing(self):
         before = sorted(pathlib.Path("/dev/shm").glob("helios-bench-*"))
         done = helios("bench", "get", "--size", "64,1MiB", "--rounds", 1, "-o", "json")
