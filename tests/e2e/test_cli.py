@@ -57,6 +57,9 @@ class Usage(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""), command)
             self.assertTrue(done.stdout.startswith(f"usage: helios {command}"), command)
             self.assertEqual(done.stdout, helios(*words, "--help").stdout, command)
+            usage, _, page = done.stdout.partition("\n\n")
+            untold = [f for f in re.findall(r"^  (-\S+)", page, re.M) if not any(one in usage for one in f.split(","))]
+            self.assertTrue(not untold or usage.endswith("[options]"), (usage, untold))
             done = helios(*words, "--no-such-flag-here")
             self.assertEqual(done.returncode, 2, command)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
@@ -84,7 +87,7 @@ class Usage(unittest.TestCase):
         by_name = {c["name"]: c for c in tree["commands"]}
         self.assertEqual(by_name["submit"]["arguments"], [{"name": "FILE", "required": True, "repeated": False}])
         self.assertEqual(by_name["store"]["arguments"], [{"name": "NODE", "required": False, "repeated": False}])
-        self.assertEqual(by_name["shard rm"]["arguments"], [{"name": "ID", "required": True, "repeated": True}])
+        self.assertEqual(by_name["shard rm"]["arguments"], [{"name": "ID|KEY", "required": True, "repeated": True}])
         self.assertEqual(by_name["pull"]["arguments"], [])
         tp = next(o for o in by_name["model import"]["options"] if o["flags"] == ["--tp"])
         self.assertEqual((tp["type"], tp["default"], tp["min"], tp["max"]), ("int", "1", 1, 4096))
