@@ -104,7 +104,7 @@ class ModelImport(ModelCase):
         home = self.directory("unknown", "model.safetensors")
         for option in ("ep", "etp"):
             self.assertIn(f"where '{option}' does not apply", self.refuse(home, f"--{option}", 2))
-        self.assertIn("a llama model has no experts: leave ep and etp out", self.refuse(self.source, "--ep", 2))
+        self.assertIn("a llama model has no experts: leave out ep and etp", self.refuse(self.source, "--ep", 2))
 
     def test_an_iteration_is_a_number_or_release(self):
         home = self.c.dir / "megatron"

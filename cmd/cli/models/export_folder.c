@@ -13,7 +13,7 @@
 #include "core/model/lora.h"
 #include "core/model/model_config.h"
 
-#define OTHERWISE "--replace takes its place, or choose another --out"
+#define OTHERWISE "--replace removes it first, or choose another --out"
 #define FOREIGN   "which a loader could read too; remove it or choose another --out"
 
 struct listing {

@@ -322,14 +322,14 @@ static hl_status relieve_l1(struct validation *v, struct found *f)
     HL_TRY(facts_l1_used(v, reader_of(v), &used));
     used = used > l1.bytes ? used : l1.bytes; /* some may have left already */
     if (used <= high)
-        return hl_fail(HL_EIO, "L1 of %s could not be filled above %.4g %%: %.1f %% are used",
+        return hl_fail(HL_EIO, "L1 of %s could not be filled above %.4g %%: %.1f %% is used",
                        reader_of(v)->name, v->facts.high_pct, policy_l1_pct(v, used));
     HL_TRY(await_relief(v, &l1, used, high, &relieved));
     for (size_t i = 0; i < l1.count; i++)
         leaving[l1.shards[i].set] += l1.shards[i].leaves;
     found_text(v, f,
-               "%.1f %% of L1 of %s are used: %u of the set that was read seldom leave, %u of the "
-               "one that was read often%s",
+               "%.1f %% of L1 of %s is used: %u shards of the set that was read seldom leave, %u "
+               "of the one that was read often%s",
                policy_l1_pct(v, used), reader_of(v)->name, leaving[1], leaving[0], how_far(v));
     found_judge(f, relieved ? 100 : 0);
     return HL_OK;

@@ -122,7 +122,7 @@ hl_status hl_planner_check_options(const struct hl_planner *p)
                        o->tp, qkv_rows(c), fitting_sizes(c, HL_BY_TP, fit, sizeof(fit)));
     bool experts = hl_family_symbol_index(c->family, "experts", 7) >= 0;
     if (!experts && (o->ep > 1 || (o->etp > 0 && o->etp != o->tp)))
-        return hl_fail(HL_EINVAL, "a %s model has no experts: leave ep and etp out",
+        return hl_fail(HL_EINVAL, "a %s model has no experts: leave out ep and etp",
                        c->architecture);
     HL_TRY(check_size(c, HL_BY_EP, o->ep != 0 ? o->ep : 1));
     return check_size(c, HL_BY_ETP, o->etp != 0 ? o->etp : o->tp);

@@ -523,7 +523,7 @@ static void on_cancel(struct hl_mig_inbox *in, const struct hl_mig_frame *f, str
     struct migration *m = find_migration(in, f->id);
     const struct done *d = find_done(in, f->id);
     if (m != NULL) {
-        hl_status st = hl_fail(HL_ECANCELED, "it was canceled at the receiver");
+        hl_status st = hl_fail(HL_ECANCELED, "it was cancelled at the receiver");
         inbox_counter_add(&in->canceled, 1);
         hl_fault_count("canceled", "zmq");
         remember_refused(in, m, st);

@@ -33,7 +33,7 @@ hl_status hl_cuda_await(maco_cuda *c, struct CUevent_st *event, uint64_t timeout
             return cuda_fail(&c->cu, what, r);
         uint64_t waited = hl_now_ns() - start;
         if (waited > timeout_ns)
-            return hl_fail(HL_ETIMEDOUT, "%s: not after %llu ms", what,
+            return hl_fail(HL_ETIMEDOUT, "%s: not done after %llu ms", what,
                            (unsigned long long)(timeout_ns / HL_NS_PER_MS));
         if (waited > SPIN_NS)
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
