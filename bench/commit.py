@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """The last commit of a save by a thousand ranks: how long the proof takes, what memory it needs, and whether the
-Controller answers meanwhile. A model of small tensors with as many parts as a large one: what costs is their number."""
+Controller answers meanwhile. The model has small tensors and as many parts as a large one, because their number costs."""
 import argparse
 import itertools
 import pathlib
@@ -19,7 +19,7 @@ TP, BAR_S = 8, 5.0
 
 
 def peak_kib(pid):
-    """The most memory that the process has had."""
+    """Peak memory of the process."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0])
 
@@ -32,7 +32,7 @@ def ping(client, stop, took):
 
 
 def save(c, stages, job, ranks):
-    """When each rank's save began, and its seconds; the last one has the proof in it."""
+    """When each rank's save began, and its seconds; those of the last one include the proof."""
     saves = []
     for pp, tp in itertools.product(range(stages), range(TP)):
         rank = helios.Rank(job=job, model="m", pp=pp, tp=tp, pp_size=stages, tp_size=TP, world_size=ranks, global_rank=pp * TP + tp)
@@ -47,7 +47,7 @@ def save(c, stages, job, ranks):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--stages", type=int, default=126, help="of a layer each, with 8 tensor ranks")
+    p.add_argument("--stages", type=int, default=126, help="stages, each with one layer and 8 tensor ranks")
     stages = p.parse_args().stages
     leave_by_signals()
     with cluster(nodes=1, slots=1, size="1GiB") as c:

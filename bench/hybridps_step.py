@@ -3,9 +3,9 @@
 
     ./run bench step
 
-Trains the GPT of examples/train_bigger_than_device.py plain and managed, a step of each in turn, and
-prints both times and their ratio (bar: 1.05). CPU time is of all threads; it is what to read on a
-machine that others use. Managed steps use native Adam, plain ones torch's.
+Trains the GPT of examples/train_bigger_than_device.py plain and managed, one step of each in turn, and
+prints both times and their ratio (bar: 1.05). CPU time is that of all threads: use it on a machine
+that others use too. Managed steps use native Adam, plain ones torch's.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WARM_UP = 4  # recording, planning, caches
 
 
 def stepper(model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> Callable[[], float]:
-    """One step on the next batch; its loss. On CUDA this waits for the forward and what was before."""
+    """Runs one step on the next batch and returns its loss. On CUDA it waits for the forward and all work before."""
     generator = torch.Generator().manual_seed(1)
     return lambda: step(model, optimizer, batch(generator).to(device)).item()
 
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--threads", type=int, default=0, help="of torch; 0 = its own choice")
+    parser.add_argument("--threads", type=int, default=0, help="threads of torch; 0: its default")
     parser.add_argument("--device", default="emu", help="emu, or cuda:N")
     args = parser.parse_args()
     if args.threads > 0:

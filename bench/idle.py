@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """./run bench idle: what idle connections cost the others.
 
-A cluster of its own; to every port of its daemons (RPC, data protocol, ZeroMQ, pools' sockets, HTTP) so many connections
-that say nothing, and as many, each in a round of its own, that were let in and then say nothing. One more client calls
-each port before and with them. A daemon may close what says nothing: `open` tells how many it had kept at the end. Ends
-with 1 when p99 with them is more than twice the p99 without them (the bar)."""
+Starts a cluster and opens many connections to every port of its daemons (RPC, data protocol, ZeroMQ, pools' sockets, HTTP).
+In one kind of round they send nothing at all, in the other they are admitted first. Another client calls each port without
+and with them. A daemon may close silent connections: `open` is how many it had kept at the end. Exits with 1 if a p99 with
+them is more than twice the p99 without them (the bar)."""
 import argparse
 import pathlib
 import resource
@@ -24,7 +24,7 @@ SPARE_FILES = 200
 
 
 class Idle:
-    """Connections to one port that say nothing, or nothing more."""
+    """Idle connections to one port."""
 
     def __init__(self, port, count, greeted):
         self.sockets, self.refused = [], 0
@@ -47,7 +47,7 @@ class Idle:
 
 
 def let_in(port):
-    """A connection that has been greeted and has made a call: one that has not is closed as silent."""
+    """A connection that has been admitted and has made a call: otherwise it is closed as silent."""
     caller = wire.Caller(port)
     try:
         caller.call()
@@ -58,7 +58,7 @@ def let_in(port):
 
 
 def processor_seconds(pid):
-    """Of all threads of a daemon. Unlike latencies it does not depend on what else the machine does."""
+    """CPU time of all threads of a daemon. Unlike a latency, it does not depend on other load."""
     total = 0
     for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -83,7 +83,7 @@ def measure(port, calls):
 def one(ports, args, greeted, found):
     """A round: every port without idle connections, then with them on all ports."""
     quiet = {p.name: measure(p, args.calls) for p in ports}
-    # HTTP has no such thing as being let in: a request is answered, and that is the end of its connection.
+    # HTTP admits no one: a request is answered, and its connection ends.
     idle = {p.name: Idle(p, args.connections, greeted) for p in ports if not (greeted and p.kind == "http")}
     try:
         for p in ports:
@@ -120,8 +120,8 @@ def report(found, what):
 def main():
     parser = argparse.ArgumentParser(prog="./run bench idle", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--connections", type=int, default=1000, help="to each port (1000)")
-    parser.add_argument("--calls", type=int, default=1000, help="of each port and round (1000)")
-    parser.add_argument("--rounds", type=int, default=3, help="their samples are put together (3)")
+    parser.add_argument("--calls", type=int, default=1000, help="calls of each port in each round (1000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds whose samples are combined (3)")
     args = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """./run bench kube [--real]: how soon Helios shows why a gang on Kubernetes waits, and how soon a gang runs again.
 
-Against an API server in this process; with --real also against kube-apiserver (./run test-k8s makes it). Volcano and the kubelet
-are played, so what they need themselves is not in it, nor is pulling an image. Ends with 1 when a bar is missed."""
+Runs against an API server in this process; with --real also against kube-apiserver (./run test-k8s builds it). Volcano and the
+kubelet are simulated, so the figures exclude their time and that of pulling an image. Exits with 1 if a bar is missed."""
 import argparse
 import os
 import pathlib
@@ -26,7 +26,7 @@ BEGUN = "touch %s/begun.$RANK.$HELIOS_ATTEMPT; exec sleep 600"
 
 
 def until(condition, seconds=60):
-    """How long it takes. Not by wait_for: its step is as long as what is measured."""
+    """Measures how long it takes. wait_for is too coarse: its step is as long as what is measured."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > seconds:
@@ -42,7 +42,7 @@ def show(bars, what, times, bar):
 
 
 class Measured(gang_scenarios.World):
-    """Of one API server; `bars` and `name` are the bench's."""
+    """The measurements on one API server; `bars` and `name` are the bench's."""
 
     def runTest(self):  # pylint: disable=invalid-name # unittest's
         c = self.start_cluster()
@@ -72,8 +72,8 @@ class Measured(gang_scenarios.World):
         return all((self.cluster.dir / f"begun.{rank}.{attempt}").exists() for rank in range(4))
 
     def measure_restarts(self, c):
-        """From a rank's end, or a pod's, to the program of the last rank of the next attempt. These ranks make no steps:
-        without a back-off of their own most of the time would be that."""
+        """Measures from the end of a rank or a pod until the last rank of the next attempt runs its program. These ranks
+        make no steps, so without their own back-off setting most of that time would be the wait."""
         job = c.submit(self.plain(BEGUN % c.dir).replace(
             "restarts: 0", f"restarts: {2 * RESTARTS}\nrecovery: {{backoff: 100ms, backoffMax: 100ms}}"))
         until(lambda: self.begun(1))

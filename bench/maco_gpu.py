@@ -1,12 +1,12 @@
-"""MACO on a GPU: every body against torch, random graphs against an oracle, the demo, what a launch costs, how workers
-scale, products beside torch's, what a copy engine hides, collectives inside the kernel.
+"""MACO on a GPU: every body against torch, random graphs against an oracle, the demo, the cost of a launch, how workers
+scale, products beside torch's, how much a copy engine hides, collectives inside the kernel.
 
     python3 bench/maco_gpu.py --out DIR [--lib PATH] [--only bodies,graphs,demo,launch,sweep,speed,overlap,peers,processes] [--quick]
 
-One command on a machine with a GPU, torch >= 2, nvcc, cmake and a C compiler: without --lib it builds a libhelios that
-has MACO alone, for this GPU, into build-gpu-ARCH. Each section is a process of its own with a deadline, so that a kernel
-that fails takes nothing else along. DIR gets report.txt, numbers.json and build.txt. Ends with 0, with 1 if something was
-wrong, with 77 and the reason where there is no GPU. Times are medians of repeated runs between events of one stream."""
+Needs a GPU, torch >= 2, nvcc, cmake and a C compiler: without --lib it builds a libhelios with MACO alone, for this GPU,
+into build-gpu-ARCH. Each section runs in a process of its own with a deadline, so a failing kernel does not affect the
+others. It writes report.txt, numbers.json and build.txt into DIR, and exits with 0, with 1 if something was wrong, or with
+77 and the reason if there is no GPU. Times are medians of repeated runs between events of one stream."""
 import argparse
 import ctypes as C
 import json
@@ -611,9 +611,9 @@ def run_all(args, torch):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="maco-gpu", help="folder for what is found")
+    parser.add_argument("--out", default="maco-gpu", help="directory for the results")
     parser.add_argument("--lib", help="a libhelios with kernels for this GPU; without it one is built")
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, by commas")
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
     parser.add_argument("--quick", action="store_true", help="small sizes and few repeats: whether it works, not how fast")
     parser.add_argument("--driver", help="the driver's library, libcuda.so.1")
     parser.add_argument("--section", help=argparse.SUPPRESS)

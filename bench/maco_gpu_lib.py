@@ -1,5 +1,5 @@
-"""What bench/maco_gpu.py is made of: libhelios by ctypes, graphs of tensors, times on the GPU, and a libhelios built for
-the GPU that is here (`-DHELIOS_ONLY=maco`: a compiler, cmake and nvcc are enough)."""
+"""Parts of bench/maco_gpu.py: libhelios by ctypes, graphs of tensors, times on the GPU, and the build of a libhelios for
+this machine's GPU (`-DHELIOS_ONLY=maco`, which needs only a compiler, cmake and nvcc)."""
 import ctypes as C
 import json
 import pathlib

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""How fast moves are against the path that they take, and what readers of other shards lose meanwhile. Daemons of one machine that
-each believe to be on a host of their own. The rate of a path is that of `helios bench` in the same round; what is compared takes
-turns, and the median of the rounds counts. A little more than two minutes;
---readers: one, and where the time of a read goes."""
+"""How fast moves are compared with the path that they take, and how much readers of other shards lose meanwhile. Each of the
+daemons, all on this machine, believes that it has its own host. `helios bench` measures the rate of a path in the same round;
+the measurements take turns, and the median of the rounds counts. This takes a little more than two minutes, with --readers one.
+--readers measures only the readers, and where the time of a read goes."""
 import argparse
 import contextlib
 import dataclasses
@@ -41,7 +41,7 @@ def reads_per_second(reader, seconds):
 
 
 def read_others(controller, largest):
-    """Reads all shards but the largest ones, mapped, and says how often when it is asked."""
+    """Reads all mapped shards but the largest ones, and reports how often when asked."""
     os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
     from helios import _abi
     client, count = _abi.Client(controller), [0]
@@ -69,14 +69,14 @@ def bench(kind, size):
 
 
 def timed_move(calls, shard, node, tier):
-    """Its GB/s from the order to its end."""
+    """GB/s of a move, from the order to its end."""
     begun = time.perf_counter()
     calls("moveShard", id=shard["id"], node=node, tier=tier)
     return int(shard["sizeBytes"]) / (time.perf_counter() - begun) / 1e9
 
 
 def move_round(calls, shard):
-    """Once round; it is in L3 alone before and after."""
+    """One round trip; the shard is only in L3 before and after."""
     rates = {L3_TO_L2: timed_move(calls, shard, "node-0", "L2"), L2_TO_L2: timed_move(calls, shard, "node-1", "L2")}
     calls("dropCopy", id=shard["id"], node="", tier="L3")
     rates[L2_TO_L3] = timed_move(calls, shard, "", "L3")
@@ -84,7 +84,7 @@ def move_round(calls, shard):
 
 
 def rate_rounds(calls, shard, rounds):
-    """Of each kind, for each round: GB/s of the moves, and of the path just before."""
+    """For each kind and round: GB/s of the moves, and of the path just before."""
     size, seen = int(shard["sizeBytes"]), {kind: [] for kind in PATHS}
     move_round(calls, shard)  # the first touches memory
     for _ in range(rounds):
@@ -96,7 +96,7 @@ def rate_rounds(calls, shard, rounds):
 
 
 def shuttle(address, shard, stop, bytes_per_s):
-    """Between the nodes, until stop."""
+    """Moves the shard between the nodes until `stop` is set."""
     calls, node = Calls(address), 0
     while not stop.is_set():
         with contextlib.suppress(Refused):  # it is there already, the first time
@@ -116,7 +116,7 @@ def threads_time(pid):
 
 
 def busy_time():
-    """Of all processors, in seconds."""
+    """Seconds of all processors."""
     user, nice, system, _, _, irq, softirq = map(int, pathlib.Path("/proc/stat").read_text().split()[1:8])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
@@ -124,7 +124,7 @@ def busy_time():
 @dataclasses.dataclass
 class Count:
     """Reads per second; microseconds of each for which the reader had a processor, waited for one, and helios-l3d had one; and how
-    many processors those used who are no part of this measurement."""
+    many processors were used by programs outside of this measurement."""
     reads: float
     runs: float
     waits: float
@@ -133,7 +133,7 @@ class Count:
 
 
 def reads_beside(world, shard, reader, bytes_per_s, seconds):
-    """While the shard goes to and fro; None: it rests, 0: as fast as it can."""
+    """Reads while the shard moves back and forth; None: it does not move, 0: no limit of its rate."""
     pids = [reader.pid, world.daemons["l3d"].process.pid, os.getpid(), *(d.process.pid for n, d in world.daemons.items() if n != "l3d")]
     stop = threading.Event()
     mover = threading.Thread(target=shuttle, args=(world.address, shard, stop, bytes_per_s))
@@ -212,8 +212,8 @@ def measure(world, args):
 def main():
     p = argparse.ArgumentParser(prog="./run bench move", description=__doc__)
     p.add_argument("--mib", type=int, default=192, help="size of the shard that moves, at most 255 (192)")
-    p.add_argument("--rounds", type=int, default=5, help="of each measurement (5)")
-    p.add_argument("--seconds", type=float, default=2.0, help="of a count of reads (2)")
+    p.add_argument("--rounds", type=int, default=5, help="rounds of each measurement (5)")
+    p.add_argument("--seconds", type=float, default=2.0, help="length of each count of reads (2)")
     p.add_argument("--readers", action="store_true", help="only what readers lose")
     p.add_argument("--read-others", nargs=2, help=argparse.SUPPRESS)
     args = p.parse_args()

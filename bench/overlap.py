@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""What MacoOptimizer gains where the network is slower than the processor: two ranks of gloo on a link
-that tc limits, in network namespaces of their own.
+"""What MacoOptimizer gains where the network is slower than the processor: two ranks over gloo, in network
+namespaces, on a link that tc limits.
 
     ./run bench overlap
 
-A linear layer of which each rank has half of the inner dimension, and the sum of its result over the
-ranks, plain and as MacoOptimizer with chunks="auto" makes it, a call of each in turn. The link takes no
-processor while it sends, so there is something to hide behind on a machine with two cores. The inner
-dimension is the one with which this host computes for as long as it communicates, where most can be
-hidden: a faster processor has a larger layer. Needs root.
+Measures a linear layer whose inner dimension is divided between the ranks, and the sum of its result over
+the ranks: plain, and optimized by MacoOptimizer with chunks="auto", one call of each in turn. The link
+uses no processor while it sends, so communication can be hidden even on a machine with two cores. The
+inner dimension is chosen so that this host computes for as long as it communicates, because then most
+can be hidden. Needs root.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROBE = 1024  # inner dimension of the layer that is measured first
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Seconds of a call that the ranks begin together."""
+    """Seconds of one call, which the ranks begin together."""
     import torch.distributed as dist
     dist.barrier()
     begun = time.perf_counter()
@@ -114,9 +114,9 @@ def used() -> tuple[float, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rate", default="400mbit", help="of the link, as tc writes it")
+    parser.add_argument("--rate", default="400mbit", help="rate of the link, in tc's notation")
     parser.add_argument("--rows", type=int, default=1024)
-    parser.add_argument("--inner", type=int, default=0, help="0: what balances computing and communicating")
+    parser.add_argument("--inner", type=int, default=0, help="inner dimension; 0: as long to compute as to communicate")
     parser.add_argument("--outer", type=int, default=512)
     parser.add_argument("--calls", type=int, default=9)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)

@@ -1,7 +1,7 @@
-"""Pods written where kube-apiserver keeps them, into etcd, as it would write them itself.
+"""Writes pods directly into etcd, in the form in which kube-apiserver stores them.
 
-The server tells its watches of what changes there, whoever has changed it. A request that changes a pod costs it six times what it
-costs to tell of the change, so that on a small machine requests would bound what a watch can be made to bring."""
+The server reports every change in etcd to its watches, whoever made it. A request that changes a pod costs the server six times
+as much as reporting the change, so on a small machine requests would limit how many events a watch can deliver."""
 import base64
 import http.client
 import itertools

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""./run bench ranktable [--real]: what helios-ranktable needs, for pods of the size that real ones have.
+"""./run bench ranktable [--real]: how much time and memory helios-ranktable needs, with pods of a realistic size.
 
-Against a server in this process; with --real also against kube-apiserver (./run test-k8s makes it). Ends with 1 when a bar is
-missed, which a busy machine or a server that is too slow for the events makes likely.
+Runs against a server in this process; with --real also against kube-apiserver (./run test-k8s builds it). Exits with 1 if a bar
+is missed, which is likely on a busy machine or with a server that is too slow for the events.
 
-A loss is four changes, each of which the watch shows: the pod is deleted, made, annotated, and its status says Running. The real
-server is spared what two processors can't do 800 times a second beside it: pods that are lost are changed in its store
-(pod_store.py), which is in memory; it notes no managers of fields, so a pod has as many bytes of other members that helios-ranktable
-does not read. What is judged is what the watch brought."""
+A loss is four changes, each of which the watch delivers: the pod is deleted, created, annotated, and its status becomes Running.
+Two processors can't make 800 requests a second beside the real server, so lost pods are changed in its store (pod_store.py),
+which is in memory. The store records no field managers; instead, a pod has as many bytes in members that helios-ranktable does
+not read. The events that the watch delivered are judged."""
 import argparse
 import collections
 import contextlib
@@ -378,7 +378,7 @@ def main():
     parser = argparse.ArgumentParser(prog="./run bench ranktable", description=__doc__)
     parser.add_argument("--real", action="store_true", help="also against kube-apiserver")
     parser.add_argument("--only", choices=("big", "churn"))
-    parser.add_argument("--seconds", type=float, default=30, help="of churning")
+    parser.add_argument("--seconds", type=float, default=30, help="length of each phase of changes")
     args = parser.parse_args()
     bars = Bars()
     for kinds in ((Scripted, Scripted), (Real, Stored)) if args.real else ((Scripted, Scripted),):

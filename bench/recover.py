@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """How long a gang takes to make its next optimizer step after a fault, and whether the right rank is named for it.
 
-warm, cold: SIGKILL of a rank, with a parked process that takes its place and with one that has to be started. server: all
-processes of a node are killed, Agent and all; the gang begins again on others. spare: the same, but its ranks go on in a spare
-slot. clean: 1,000 steps in which nothing is to be named. drill: all eight faults in turn, --drill times each (25: 200 runs).
-The GPT of the examples at a tiny size; `helios drill` measures. Run it on a quiet machine."""
+warm, cold: SIGKILL of a rank; a parked process takes its place, or another one has to be started. server: all processes of a
+node are killed, including its Agent; the gang begins again on other nodes. spare: the same, but the ranks continue in a spare
+slot. clean: 1,000 steps in which no rank may be named. drill: all eight faults in turn, --drill times each (25: 200 runs).
+The program is the GPT of the examples at a tiny size; `helios drill` measures. Run it on a quiet machine."""
 import argparse
 import json
 import os
@@ -157,9 +157,9 @@ class Bench:
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--only", default="warm,cold,server,spare,clean", help=f"which of {','.join(KINDS)}, with commas between")
-    p.add_argument("--times", type=int, default=20, help="ranks killed, with a spare and without")
-    p.add_argument("--drill", type=int, default=25, help="times that each of the eight faults is made")
-    p.add_argument("--pause", default="8s", help="between two faults, in which a spare is parked again")
+    p.add_argument("--times", type=int, default=20, help="how many ranks are killed with a spare, and how many without")
+    p.add_argument("--drill", type=int, default=25, help="how often each of the eight faults is injected")
+    p.add_argument("--pause", default="8s", help="time between two faults, for a new spare to be parked")
     args = p.parse_args()
     wrong = set(args.only.split(",")) - set(KINDS)
     if wrong:

@@ -3,9 +3,9 @@
 
     ./run build && /usr/bin/python3 examples/train_bigger_than_device.py
 
-Prints the losses, whether they are plain torch's bits (--no-check saves that time), the time of a
-step of both, a picture of the device's memory over one iteration, and the bytes that moved.
-Model data: parameters, gradients and Adam's two states, 16 bytes for each float32 parameter.
+Prints the losses, whether they equal plain torch's bit for bit (--no-check saves the time for that),
+the time of a step of both, a picture of the device's memory over one iteration, and the bytes that
+moved. Model data are parameters, gradients and Adam's two states: 16 bytes per float32 parameter.
 """
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def batch(generator: torch.Generator) -> torch.Tensor:
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, text: torch.Tensor) -> torch.Tensor:
-    """The loss before the step. It knows nothing of managed memory."""
+    """One step; returns the loss before it. Nothing here depends on managed memory."""
     optimizer.zero_grad(set_to_none=True)
     logits = model(text[:, :-1])
     loss = nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
@@ -89,7 +89,7 @@ class Picture:
         self.iteration = 0
 
     def sample(self) -> int:
-        """Called at each moment; says how many bytes of the device others use: none here."""
+        """Called at each moment: how many bytes of the device are used by others. Here none."""
         if self.client is not None:
             iteration, by_kind = self.client.device_by_kind()
             if iteration != self.iteration:
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--times", type=float, default=4, help="model data by device memory")
+    parser.add_argument("--times", type=float, default=4, help="how many times the device memory the model data are")
     parser.add_argument("--policy", default="opt", help="opt, lru, fifo, heat or random")
     parser.add_argument("--mode", default="copy", help="copy or move")
     parser.add_argument("--no-check", action="store_true", help="don't train in plain torch too")

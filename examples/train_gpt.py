@@ -5,11 +5,12 @@
 
 Every rank pulls its own slices (helios.load_state_dict), trains, and every --save-every steps
 writes parameters and optimizer state back as a new version (helios.save_state_dict). A gang that
-starts on such a version goes on at the step after it, on the same loss curve. With `recovery: {mode: replace}` in
-the job file only a lost rank is started anew, and the others join it (helios.elastic).
+starts from such a version continues at the next step, on the same loss curve. With `recovery:
+{mode: replace}` in the job file only a lost rank is restarted, and the others meet it again
+(helios.elastic).
 
 Lines for programs: HELIOS_PULL {...} once per rank, HELIOS_PROGRESS {...} per step and HELIOS_SAVED
-{...} per version from the rank that has the loss. The loss of a step is that before its update.
+{...} per version from the rank that has the loss. The loss of a step is the one before its update.
 """
 from __future__ import annotations
 
@@ -44,16 +45,16 @@ from pipeline import MicroBatch, Schedule  # noqa: E402
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=60, help="updates in all, with resumed ones")
+    parser.add_argument("--steps", type=int, default=60, help="total number of updates, including those before a restart")
     parser.add_argument("--save-every", type=int, default=20, help="0 = never write back")
     parser.add_argument("--batch", type=int, default=8, help="sequences per step, whole gang")
     parser.add_argument("--micro-batches", type=int, default=4, help="pipeline depth of one step")
     parser.add_argument("--seq", type=int, default=0, help="tokens per sequence (0: the model's)")
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the text")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the order of the text")
     parser.add_argument("--text", action="append", default=[], help="file to train on, repeatable")
     parser.add_argument("--overlap", choices=("off", "maco", "serial"), default="off",
-                        help="maco: sums of tensor ranks go on while the next chunk is computed; "
+                        help="maco: sums over tensor ranks run while the next chunk is computed; "
                              "serial: the same chunks one after the other, for comparison")
     parser.add_argument("--overlap-chunks", default="auto", metavar="N",
                         help="of tokens; auto: measured")
@@ -75,7 +76,7 @@ class Trainer:
             raise SystemExit(f"--batch {args.batch} does not divide into {self.me.dp_size} data "
                              f"ranks x {args.micro_batches} micro-batches")
         self.tokens = textdata.load_tokens(args.text)
-        helios.session()  # kept when the gang comes together again
+        helios.session()  # kept when the gang meets again
         me = self.me
         self.grid: Grid = make_grid(me.global_rank, me.world_size, me.pp, me.tp, me.dp,
                                     args.timeout)
@@ -185,11 +186,11 @@ class Trainer:
 
 
 def train(args: argparse.Namespace, gang: helios.elastic.Gang) -> None:
-    """From the gang's version to the last step; called again when the gang has lost a rank."""
+    """Train from the gang's version to the last step; called again when the gang has lost a rank."""
     if gang.cause and gang.rank == 0:
         print(f"generation {gang.generation} goes on from version {gang.version}: {gang.cause}", flush=True)
     Trainer(args, gang.version).run()
-    dist.barrier()  # nobody leaves while a peer still talks to it
+    dist.barrier()  # no rank leaves while a peer still communicates with it
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -207,7 +208,7 @@ def main(argv: list[str] | None = None) -> int:
             raise
         status = 143
     except (helios.HeliosError, MacoError, RuntimeError) as error:
-        # When a gang is stopped, a peer's closed connection may be seen before the own signal.
+        # When a gang is stopped, a rank may see a peer's closed connection before its own signal.
         status = 143 if stopping else 1
         if not stopping:
             where = f"rank {os.environ.get('GLOBAL_RANK', '0')}"
@@ -221,5 +222,5 @@ if __name__ == "__main__":
     code = main()
     if code == 143:
         sys.stdout.flush()
-        os._exit(code)  # stopped in the middle of a collective, torch may abort where the interpreter is taken down
+        os._exit(code)  # after a stop in the middle of a collective, torch may abort while the interpreter shuts down
     sys.exit(code)

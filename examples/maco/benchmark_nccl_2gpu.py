@@ -7,9 +7,9 @@
 C: computing alone, X: communicating alone, S: one after the other, O: overlapped, all in the same
 chunks; S0: in one piece. hidden = (C + X - O) / X, E = (C + X - O) / min(C, X), gain = S0 / O. With n
 chunks E can't pass E* = (C + X - O*) / min(C, X), O* = c + (n - 1) max(c, x) + x. E is not printed
-where it would say nothing: one side is too small, S is not C + X (the two disturb each other), or O
-varies. Two ranks on the cores of one machine that also sum share what they would hide behind:
-expect that. Results are compared bit by bit with the serial run of the same chunks.
+if it would be meaningless: one side is too small, S is not C + X (the two slow each other down), or O
+varies. Expect that when both ranks run on the cores of one machine, because the cores that compute
+also add. Results are compared bit by bit with the serial run of the same chunks.
 """
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def cuda_variants(x: torch.Tensor, w: torch.Tensor, out: torch.Tensor, chunks: i
 
 def measure(variants: Variants, repeats: int, meet: Callable[[], Any],
             sync: Callable[[], Any]) -> torch.Tensor:
-    """Seconds (variant, repeat): they take turns, and all ranks begin together."""
+    """Seconds by (variant, repeat): the variants take turns, and all ranks begin together."""
     taken = torch.zeros(len(variants), repeats + 1, dtype=torch.float64)
     for r in range(repeats + 1):
         for i, run in enumerate(variants.values()):
@@ -93,7 +93,7 @@ def measure(variants: Variants, repeats: int, meet: Callable[[], Any],
 
 
 def unmeasurable(c: float, x: float, s: float, overlapped: list[float]) -> str:
-    """Why no efficiency can be told; "" where it can."""
+    """Why no efficiency can be given; "" if it can."""
     low, middle, high = statistics.quantiles(overlapped, n=4)
     if min(c, x) < LEAST_PART * max(c, x):
         return f"the smaller side is {min(c, x) / max(c, x):.1%} of the larger"

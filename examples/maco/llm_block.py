@@ -3,8 +3,8 @@
 
     ./run build && /usr/bin/python3 examples/maco/llm_block.py
 
-The block is plain torch; TaskGraph.from_module makes the graph. Prints what became of it, how far its
-result is from torch's, and the time of both.
+The block is plain torch; TaskGraph.from_module makes the graph. Prints the report of the graph, how far
+its result is from torch's, and the times of both.
 """
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RMSNorm(nn.Module):
 
 
 class Block(nn.Module):
-    """Llama's: RMSNorm, causal attention, gated MLP. Without rotary positions."""
+    """As in Llama, without rotary positions: RMSNorm, causal attention, gated MLP."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The scheduling demo and what it promises: each element's value, each task once, round by round.
+"""Checks what the scheduling demo promises: the value of each element, each task once, round by round.
 
     ./run build && /usr/bin/python3 examples/maco/test_sm_scheduler.py [--device cuda]
 """

@@ -25,9 +25,9 @@ import sandbox  # noqa: E402
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("minutes", type=float, help="how long; a round that has begun is ended")
+    parser.add_argument("minutes", type=float, help="how long; the last round is completed")
     parser.add_argument("--seed", type=int, default=None, help="chooses phases, faults and bytes; random if not given")
-    parser.add_argument("--rounds", type=int, default=0, help="end after so many rounds, too")
+    parser.add_argument("--rounds", type=int, default=0, help="end after this many rounds at the latest")
     parser.add_argument("--phase", action="append", help="only this phase; may be repeated")
     parser.add_argument("--fault", action="append", help="only this fault; may be repeated")
     parser.add_argument("--keep", action="store_true", help="keep the directories of a failed round")

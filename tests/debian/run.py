@@ -68,7 +68,7 @@ def confinement():
 
 def main():
     parser = argparse.ArgumentParser(prog="./run debian", description=__doc__)
-    parser.add_argument("--fresh", action="store_true", help="make the root anew")
+    parser.add_argument("--fresh", action="store_true", help="create the root again")
     parser.add_argument("--container", action="store_true", help="with the capabilities of root in an ordinary container")
     parser.add_argument("release", help="trixie (Debian 13), for example")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="of ./run, with its arguments [test]")

@@ -111,8 +111,8 @@ def card(probe: bool) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", default="gpu-report", help="folder for what is said")
-    parser.add_argument("--only", default="", help="parts, by commas (fuzz: all of them)")
+    parser.add_argument("--out", default="gpu-report", help="directory for the output")
+    parser.add_argument("--only", default="", help="parts, separated by commas (fuzz: all of them)")
     parser.add_argument("--quick", action="store_true", help="small: whether it works, not how fast")
     parser.add_argument("--fuzz", type=int, default=2000, help="random programs of HybridPS (2000)")
     parser.add_argument("--seed", type=int, default=0, help="the first of them")
