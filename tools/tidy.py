@@ -16,6 +16,8 @@ README_LINES, PROSE_COLUMNS = 30, 100
 GENERATED = ("docs/config.md",)
 CODE_SPAN = re.compile(r"`[^`]*`")
 LINK = re.compile(r"\]\(([^)\s]*)\)")
+BAR = re.compile(r"(?<!\\)\|")
+MERGED_ITEM = re.compile(r"[.:;] - [A-Z*]")
 NAMED_FILE = re.compile(r"`(([\w-]+)/[\w/-]+\.(?:c|h|cpp))`")
 SUBJECT_COLUMNS = 72
 CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
@@ -95,6 +97,19 @@ def anchors(text):
     """What a link to a heading is made of: its words with hyphens, without punctuation."""
     heads = [CODE_SPAN.sub(lambda m: m[0][1:-1], line.lstrip("#").strip()) for _, line in prose(text.splitlines()) if line.startswith("#")]
     return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head)).lower().replace(" ", "-") for head in heads}
+
+
+def check_shape(where, lines, errors):
+    """A row of a table has as many cells as the head, and an item of a list has a line of its own."""
+    bars = 0
+    for number, line in prose(lines):
+        now = len(BAR.findall(line)) if line.startswith("|") else 0
+        bars = bars if now else 0
+        if bars and now != bars:
+            errors.append(f"{where}:{number}: {now - 1} cells in a table of {bars - 1}; write \\| for a bar in a text")
+        bars = bars or now
+        if not now and MERGED_ITEM.search(CODE_SPAN.sub("X", line)):
+            errors.append(f"{where}:{number}: an item of a list begins in the middle of a line")
 
 
 def check_links(root, path, text, errors):
@@ -201,6 +216,7 @@ def check(root, path, errors):
         check_python(where, text, errors)
     if path.suffix == ".md":
         check_document(where, lines, errors)
+        check_shape(where, lines, errors)
         check_links(root, path, text, errors)
     if path.suffix == ".h" and where.parts[0] in ("src", "include") and not path.stem.endswith("_private"):
         check_contract(where, text[: text.find("#ifndef")], errors)

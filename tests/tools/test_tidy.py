@@ -90,6 +90,12 @@ class Tidy(unittest.TestCase):
         self.refuses("docs/b.md:3: 103 columns of prose", {"docs/b.md": f"# b\n\n{long}"})
         self.refuses("docs/c.md:1: 105 columns of prose", {"docs/c.md": f"- {long}"})
 
+    def test_tables_and_lists_of_documents_keep_their_shape(self):
+        table = "| a | b |\n| --- | --- |\n"
+        self.accepts({"docs/a.md": f"{table}| on\\|off | `x` |\n\n| one |\n\n- i + Sk - Sq. A row\n- An item.\n"})
+        self.refuses("docs/b.md:3: 3 cells in a table of 2", {"docs/b.md": f"{table}| on|off | x |\n"})
+        self.refuses("docs/c.md:1: an item of a list begins in the middle", {"docs/c.md": "- One. - **Two.** Three.\n"})
+
     def test_links_of_documents(self):
         page = "# The box's `lid`, and more\n\n```\n# no heading, [no link](no.md)\n```\n\n`[no link](no.md)`\n"
         self.accepts({"docs/lid.md": page + "[here](#the-boxs-lid-and-more) [web](https://example.org/x)\n",
