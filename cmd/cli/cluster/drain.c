@@ -164,9 +164,8 @@ static hl_status unreserve_nodes(struct cli *cli, const struct hl_api_text_list 
     if (cli->json)
         return cli_print_value(&hl_api_nodes_reserved_type, &result);
     for (size_t i = 0; i < names->count; i++)
-        cli_print(stdout, "%s is %s\n", names->items[i],
-                  is_named(&were, names->items[i]) ? "no longer reserved"
-                                                   : "not reserved, as before");
+        cli_print(stdout, "%s %s\n", names->items[i],
+                  is_named(&were, names->items[i]) ? "is no longer reserved" : "was not reserved");
     return HL_OK;
 }
 
