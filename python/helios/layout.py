@@ -19,6 +19,19 @@ def hugging_face_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else config
 
 
+# What Python's json writes and JSON lacks; Helios keeps it as texts (src/core/model/hf.h).
+_BEYOND_JSON = {f"python:{text}": float(text) for text in ("Infinity", "-Infinity", "NaN")}
+
+
+def numbers(value: Any) -> Any:
+    """The config with such texts turned back into numbers."""
+    if isinstance(value, dict):
+        return {key: numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [numbers(item) for item in value]
+    return _BEYOND_JSON.get(value, value) if isinstance(value, str) else value
+
+
 def parts_of(config: Mapping[str, Any], names: Sequence[str], pp: int = 0) -> list[str]:
     """The part that each tensor of stage `pp` is saved in: "embedding", "vision", "layer-0003",
     "experts-0003" (global numbers), "mtp-0000" or "head". `config` is the result of

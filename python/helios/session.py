@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
-from . import _abi, _arguments, _gang, _pieces, _replicas, _state, _steps, _tensors
+from . import _abi, _arguments, _gang, _pieces, _replicas, _state, _steps, _tensors, layout
 from ._naming import NAMINGS, differ, naming_of, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
@@ -151,7 +151,8 @@ def _as_json(name: str, value: Any) -> str | None:
     if value is None:
         return None
     try:
-        return json.dumps(dict(_arguments.mapping(name, value, "a mapping that JSON can hold")), allow_nan=False)
+        value = dict(_arguments.mapping(name, value, "a mapping that JSON can hold"))
+        return json.dumps(value, allow_nan=name == "config")  # configs may have infinities (layout.numbers)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"{name} is not JSON: {error}") from None
 
@@ -433,7 +434,7 @@ class Session:
 
     def model_config(self) -> dict[str, Any]:
         """Architecture, sizes and Hugging Face config (key "hf") of the model."""
-        return json.loads(self._last().config_json)
+        return layout.numbers(json.loads(self._last().config_json))
 
     def meta(self) -> dict[str, Any]:
         """What rank 0 attached to the last loaded version; {} for an imported one."""

@@ -135,7 +135,8 @@ class NewModel(ModelCase):
 
     def test_a_config_makes_it_like_an_imported_one(self):
         source, data = checkpoints.llama(self.c.dir / "llama", layers=4)
-        config = json.loads((source / "config.json").read_text())
+        config = json.loads((source / "config.json").read_text()) | {"limit": [0.0, float("inf")]}  # no JSON, but Python's
+        (source / "config.json").write_text(json.dumps(config))
         for naming in ("local", "te"):
             old, new = f"in-{naming}", f"out-{naming}"
             self.c.json("model", "import", source, "--name", old, "--tp", 2, "--pp", 2, "--naming", naming)
@@ -155,6 +156,7 @@ class NewModel(ModelCase):
             self.assertEqual(checkpoints.read(out / "model.safetensors")[1], data)
             again = [r.save_state_dict(s, 2, model=new, config=config) for r, s in zip(gang, states)]
             self.assertTrue(again[-1].visible)
+            self.assertEqual(reader.model_config()["hf"]["limit"], config["limit"])
         with self.assertRaisesRegex(errors.Conflict, "differs from the given one"):
             gang[0].save_state_dict(states[0], 3, model=new, config=config | {"vocab_size": 60})
         for change, error, text in (({"intermediate_size": 64}, errors.InvalidArgument, "mlp.linear_fc"),

@@ -164,7 +164,8 @@ onFailure: {{"9": fail}}
         (c.dir / "save").touch()
         for job, kind, said in ((save, "save", "exited with code 1 while it saved a version"),
                                 (stall, "stall", "was ended because it hung or was slow")):
-            done = c.wait_job(job, "failed")
+            c.wait_job(job, "failed")
+            done = wait_for("its first failure", lambda job=job: (told := c.job(job))["failures"] and told)  # with its log
             self.assertEqual((done["lastFailure"], done["attempt"], done["failures"][0]["kind"]), (kind, 1, kind))
             self.assertIn(f"onFailure ends the job after {kind}", done["reason"])
             self.assertIn(said, c.run("describe", job).stdout)

@@ -93,7 +93,8 @@ static bool same_config(const struct hl_model_rec *m, const struct hl_version_be
         hl_error_clear();
         return false;
     }
-    json_t *given = json_loads(b->config, 0, NULL);
+    json_error_t error;
+    json_t *given = hl_hf_json(b->config, strlen(b->config), &error);
     bool same = given != NULL && json_equal(own.hf, given);
     json_decref(given);
     return same;

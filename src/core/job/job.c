@@ -656,10 +656,9 @@ static hl_status check_whole(struct reader *r)
     if (job->name == NULL)
         return bad(r, 0, "jobName is missing");
     HL_TRY(check_program(r));
-    if (!hl_job_recovery_check(job, executor_of(r), &fault))
-        return bad_at(r, &fault, 1);
-    /* Earlier releases accepted such jobs, so a stored one can have both keys. */
-    if (r->src != NULL && !hl_job_gpus_check(job, &fault))
+    bool stored = r->src == NULL; /* earlier releases accepted what the GPUs' check refuses */
+    if (!hl_job_recovery_check(job, executor_of(r), &fault) ||
+        (!stored && !hl_job_gpus_check(job, &fault)))
         return bad_at(r, &fault, 1);
     if ((job->venv != NULL) + (job->conda != NULL) + (job->python != NULL) > 1) {
         reader_enter(r, "", job->python != NULL ? "/python" : "/conda");

@@ -82,7 +82,7 @@ HL_CHECK static hl_status read_members(struct hl_model_config *c)
 hl_status hl_model_config_read(const char *text, struct hl_model_config *out)
 {
     json_error_t error;
-    struct hl_model_config c = {.doc = json_loads(text, 0, &error)};
+    struct hl_model_config c = {.doc = hl_hf_json(text, strlen(text), &error)};
     hl_status st = c.doc != NULL
                        ? read_members(&c)
                        : hl_fail(HL_EINVAL, "%d:%d: %s", error.line, error.column, error.text);

@@ -127,7 +127,8 @@ HL_CHECK static hl_status read_model(const char *config, struct hl_model_shape *
 /* True for keys that only a model's config has. */
 static bool is_of_model(const char *config)
 {
-    json_t *doc = json_loads(config, 0, NULL);
+    json_error_t error;
+    json_t *doc = hl_hf_json(config, strlen(config), &error);
     bool is = json_object_get(doc, "tp") != NULL || json_object_get(doc, "unsliced") != NULL ||
               json_object_get(doc, "asSaved") != NULL;
     json_decref(doc);

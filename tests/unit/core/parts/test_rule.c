@@ -15,6 +15,8 @@ static const char uneven[] =
     "2}]]}";
 static const char unsliced[] = "{\"architecture\": \"unknown\", \"unsliced\": true}";
 static const char as_saved[] = "{\"asSaved\": true}";
+static const char infinite[] =
+    "{\"asSaved\": true, \"limit\": -Infinity}"; /* as Python writes it */
 static const char hugging_face[] =
     "{\"model_type\": \"llama\", \"num_hidden_layers\": 4, \"hidden_size\": 16,"
     "\"num_attention_heads\": 4, \"intermediate_size\": 16, \"vocab_size\": 10}";
@@ -59,6 +61,7 @@ TEST(a_name_says_which_part_a_tensor_is_saved_in)
         {unsliced, 3, "transformer.wte.weight", "model-0000"},
         {unsliced, 0, "decoder.blocks.2x.weight", "model-0000"},
         {as_saved, 1, "encoder.block.2.weight", "layer-0002"},
+        {infinite, 1, "encoder.block.2.weight", "layer-0002"},
         {hugging_face, 0, "decoder.layers.3.weight", "layer-0003"},
     };
 
