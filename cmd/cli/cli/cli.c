@@ -47,7 +47,9 @@ hl_status cli_usage(struct cli *cli, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     cli->usage_failed = true;
-    return hl_fail(HL_EINVAL, "%s; usage: helios %s%s%s", text, cli->command->name,
+    size_t len = strlen(text);
+    return hl_fail(HL_EINVAL, "%s%s usage: helios %s%s%s", text,
+                   len > 0 && text[len - 1] == '?' ? "" : ";", cli->command->name,
                    cli->command->args[0] != '\0' ? " " : "", cli->command->args);
 }
 

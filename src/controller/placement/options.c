@@ -74,8 +74,8 @@ static hl_status option_set(struct hl_placement_conf *conf, const char *name, co
     }
     if (row == NULL)
         return hl_fail(HL_EINVAL,
-                       "'%.80s' can't be changed while the Controller runs, as placement.*, "
-                       "policy.* and versions.durability can; `helios conf` lists the options",
+                       "'%.80s' can't be changed while the Controller runs; only placement.*, "
+                       "policy.* and versions.durability can",
                        name);
     hl_status st = hl_option_set(row, target, value);
     if (st != HL_OK)
