@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""All that needs a CUDA device, with a summary: ./run test-gpu [--only NAMES] [--out DIR] [--quick]
+"""./run test-gpu: runs all that needs a CUDA device, and prints a summary.
 
 Without a GPU it ends with 77 and says why. Each part is a process of its own with a deadline; what it says is in
 DIR/PART.log. docs/testing.md says what each part is."""
@@ -110,7 +110,7 @@ def card(probe: bool) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="./run test-gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="gpu-report", help="directory for the output")
     parser.add_argument("--only", default="", help="parts, separated by commas (fuzz: all of them)")
     parser.add_argument("--quick", action="store_true", help="small: whether it works, not how fast")

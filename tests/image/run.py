@@ -1,7 +1,8 @@
-"""The image of deploy/docker/Dockerfile with Debian's torch, made and tried: run.py [NAME], after `./run package`. No registry takes
-part: its base is this machine's release of Debian, from apt's mirror.
+"""./run test-image [NAME]: builds the image of deploy/docker/Dockerfile with Debian's torch, and tries it by a job. No registry is
+used: its base is this machine's release of Debian, from apt's mirror.
 
-A Docker engine that answers has the image afterwards; where none does, one is started for it, and the image is a file."""
+Afterwards the image is in the Docker engine that answers. If none does, one is started for it, and the image is in a file."""
+import argparse
 import json
 import os
 import pathlib
@@ -71,7 +72,9 @@ def try_job(name):
 
 
 def main():
-    name = sys.argv[1] if len(sys.argv) > 1 else "helios-client"
+    parser = argparse.ArgumentParser(prog="./run test-image", description=__doc__)
+    parser.add_argument("name", nargs="?", default="helios-client", help="name of the image (helios-client)")
+    name = parser.parse_args().name
     if missing():
         sys.exit(f"image: {missing()}")
     docker = Docker()
