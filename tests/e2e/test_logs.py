@@ -268,6 +268,12 @@ class FullDisk(unittest.TestCase):
             self.fill()
             go.touch()
             self.assertRegex(c.wait_job(loud, "failed", seconds=20)["reason"], "code 9")  # there was room for its status
+            (self.disk / "rest").unlink()
+            mute = c.submit(job("echo word; sleep 1000"))
+            wait_for("the warning", lambda: c.job(mute)["warning"])
+            silent = c.run("logs", mute)  # all that it wrote was dropped
+            self.assertEqual(silent.stdout, "")
+            self.assertRegex(silent.stderr, "warning: log of rank 0.*No space left")
             c.down("--keep")
             wait_for("the shims to end", lambda: not self.shims())
 

@@ -378,10 +378,23 @@ static hl_status view_tail(struct log_view *v)
 /* ---- what is there ----------------------------------------------------------------------------
  */
 
+/* Output that could not be kept is not the same as none. */
+static hl_status view_print_warning(const struct log_view *v)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_job doc;
+    HL_TRY(cli_job(v->cli, v->job, &arena, &doc));
+    if (doc.warning[0] != '\0')
+        print_note("warning: %s", doc.warning);
+    return HL_OK;
+}
+
 /* If a job failed before its ranks wrote anything, its reason is shown instead. */
 static hl_status view_explain_silence(const struct log_view *v)
 {
     char whose[32] = "no rank";
+    if (v->last_attempt == v->attempt)
+        HL_TRY(view_print_warning(v));
     if (!v->prefix)
         snprintf(whose, sizeof(whose), "rank %" PRId64, v->streams[0].rank);
     if (view_job_ended(v) && v->last_attempt == v->attempt &&
