@@ -67,7 +67,7 @@ bool node_ready(const struct node *n)
 
 const char *node_why_not(const struct node *n)
 {
-    return n->why;
+    return n->lost ? "" : n->why; /* what it last reported may have been mended since */
 }
 
 hl_status node_takes(const struct node *n)

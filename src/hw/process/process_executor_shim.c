@@ -312,9 +312,8 @@ static void finish_shim(struct hl_shim *s)
     else
         s->status.state = s->requested ? HL_RUN_STOPPED : HL_RUN_SUCCEEDED;
     if (oom > 0 && !s->failed)
-        (void)!hl_text_set(&s->status.message,
-                           "%llu of its processes were killed for want of memory",
-                           (unsigned long long)oom);
+        (void)!hl_text_set(&s->status.message, "%llu of its processes %s killed for want of memory",
+                           (unsigned long long)oom, oom == 1 ? "was" : "were");
     s->status.finished_ms = hl_wall_ms();
     hl_shim_tell(s);
     retry_status(s);

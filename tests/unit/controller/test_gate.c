@@ -134,6 +134,9 @@ TEST_IN(setup, teardown, a_clock_that_is_far_off_counts_from_the_second_heartbea
     assert_non_null(strstr(node_why_not(&n), "ahead of the Controller's"));
     gate_take_clock(&n, hl_wall_ms() - 600000);
     assert_non_null((is_placed_on(), strstr(node_why_not(&n), "behind the Controller's")));
+    n.lost = true; /* that is the reason now */
+    assert_string_equal(node_why_not(&n), "");
+    n.lost = false;
     gate_take_clock(&n, hl_wall_ms());
     assert_true(is_placed_on());
     c.opts.clock_limit_ms = 0; /* any distance */
