@@ -266,6 +266,8 @@ class FullDisk(unittest.TestCase):
             self.assertIn("No space left", c.run("describe", loud).stdout)
             self.assertEqual(raw(c, "logs", loud)[1].decode().splitlines()[:2], ["1", "2"])
             self.fill()
+            self.assertIn("make room", c.refuse("node", "reserve", "node-0,node-0", "--for", "1h"))
+            self.assertEqual(c.json("nodes")["items"][0]["reservedUntilMs"], 0)  # all of it is taken back
             go.touch()
             self.assertRegex(c.wait_job(loud, "failed", seconds=20)["reason"], "code 9")  # there was room for its status
             (self.disk / "rest").unlink()

@@ -33,9 +33,10 @@ static void node_set_reserved(struct node *n, const struct node_reservation *r)
     n->controller->slots_changed = true; /* shorter or gone: some gang may start */
 }
 
+/* The last first: a node that was named twice has this call's reservation as its second `was`. */
 static void take_back(const struct reserve_call *r)
 {
-    for (size_t i = 0; i < r->count; i++) {
+    for (size_t i = r->count; i-- > 0;) {
         struct node *n = node_find(r->c, r->nodes[i].name);
         if (n != NULL)
             node_set_reserved(n, &r->nodes[i].was);
