@@ -60,6 +60,18 @@ TEST(a_node_without_the_tier_says_how_it_gets_one)
     }
 }
 
+/* Any other failure would have a move to this node be undone for placement.clean, 10 minutes. */
+TEST(a_node_without_an_l2_answers_that_it_has_no_copy)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const char *ids[] = {"00000000000000010000000000000002"};
+    const struct hl_api_agent_store_locate_params p = {.ids = {ids, 1}};
+    struct hl_api_agent_store_locate_results found = {.extents.count = 0};
+    struct store s = {.tier_count = 0};
+    assert_int_equal(store_locate(&s, &p, &arena, &found), HL_ENOENT);
+    assert_int_equal(found.extents.count, 0);
+}
+
 TEST(chunks_have_the_host_and_each_gpu_in_its_order)
 {
     struct hl_api_device gpus[] = {{.memory_bytes = 10}, {.memory_bytes = 0}, {.memory_bytes = 30}};
