@@ -125,5 +125,23 @@ class Down(unittest.TestCase):
             self.assertFalse(l2.exists())
 
 
+class WithoutMemory(unittest.TestCase):
+    """A cluster as a plain `helios up` starts it: its nodes have neither L1 nor L2."""
+
+    def test_a_move_to_memory_that_a_node_lacks_ends_at_once_and_leaves_the_shard_free(self):
+        with cluster(nodes=1, slots=1, size="64MiB") as c:
+            checkpoints.llama(c.dir / "toy")
+            c.json("model", "import", c.dir / "toy", "--name", "toy", "--tp", 1, "--pp", 1)
+            shard = c.json("shard", "ls")["items"][0]["id"]
+            for tier, flag in (("l1", "--devices"), ("l2", "--l2-size")):
+                # the command waits for the end of the move, which takes no time of its own
+                said = c.refuse("shard", "move", shard, "--node", "node-0", "--tier", tier)
+                why = f"node node-0 has no {tier.upper()}; start its agent with {flag}"
+                self.assertIn("the move was undone: " + why, said)
+            ended = c.json("shard", "moves")["items"]
+            self.assertEqual([m["phase"] for m in ended], ["ended", "ended"])
+            self.assertIn("has no L2", ended[0]["error"])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -145,10 +145,14 @@ static void on_brought(void *arg, hl_status st, const char *text, const struct h
     free(arg);
     if (st == HL_ECANCELED) /* the Controller was stopped: touch nothing of it */
         return;
-    if (st != HL_OK)
-        hl_info("copy of a move failed move=%s error=\"%s\"", hl_id_format(x.id).s, text);
-    else
+    if (st == HL_OK) {
         budget_measure(x.c->placement, x.path, x.pace, copy);
+    } else {
+        hl_info("copy of a move failed move=%s error=\"%s\"", hl_id_format(x.id).s, text);
+        for (struct move_call *m = x.c->placement->calls; m != NULL; m = m->next)
+            if (hl_id_equal(m->id, x.id))
+                snprintf(m->why, sizeof(m->why), "%s", text);
+    }
     hl_migration_copied(engine_of(x.c), x.id, x.order, st, copy != NULL ? copy->size_bytes : 0,
                         copy != NULL ? copy->crc32 : 0, placement_now_ms());
     moves_run(x.c);
@@ -347,7 +351,7 @@ static struct hl_api_shard_move ended_of(struct hl_controller *c, const struct e
     return move;
 }
 
-static void calls_answer(struct hl_controller *c, const struct ended_move *e, hl_status st)
+static void calls_answer(struct hl_controller *c, struct ended_move *e, hl_status st)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     for (struct move_call **at = &c->placement->calls, *x; (x = *at) != NULL;) {
@@ -356,6 +360,8 @@ static void calls_answer(struct hl_controller *c, const struct ended_move *e, hl
             continue;
         }
         *at = x->next;
+        if (st == HL_EUNSUPPORTED && x->why[0] != '\0') /* the status alone tells a user nothing */
+            snprintf(e->error, sizeof(e->error), "the move was undone: %s", x->why);
         if (st == HL_OK)
             hl_reply_controller_move_shard(
                 x->call, &(struct hl_api_controller_move_shard_results){ended_of(c, e, &arena)});

@@ -52,6 +52,7 @@ struct noted_decision {
 struct move_call {
     struct hl_id id;
     struct hl_rpc_call *call;
+    char why[120]; /* its copy failed; "" = it has not */
     struct move_call *next;
 };
 
