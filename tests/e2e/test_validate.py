@@ -18,6 +18,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "chaos")]
 sys.dont_write_bytecode = True
 
 import poolfile  # noqa: E402
+from support import checkpoints  # noqa: E402
 from support.cluster import BUILD, HELIOS, cluster, wait_for  # noqa: E402
 
 TOPO = ROOT / "tests" / "data" / "topo"
@@ -226,6 +227,16 @@ class Validate(unittest.TestCase):
             self.assertEqual(row["result"], "not enough room" if row["id"] != "data.fluid" else row["result"], row)
         self.assertEqual(self.c.job(job)["state"], "running")
         self.c.json("cancel", job)
+
+    def test_a_full_pool_gets_no_scratch_model(self):
+        self.start(nodes=1, slots=1, size="8MiB")
+        checkpoints.llama(self.c.dir / "toy")
+        for i in range(100):
+            if self.c.run("model", "import", self.c.dir / "toy", "--name", f"m{i}").returncode != 0:
+                break
+        out = self.c.run("validate", "--rows", "data.local").stdout
+        self.assertRegex(out, r"data.local +not enough room ")
+        self.assertIn("; no scratch model was made\n", out)
 
     def test_ctrl_c_removes_the_scratch_model_and_its_job(self):
         self.start(env={"HELIOS_PLACEMENT_INTERVAL": "1h"})

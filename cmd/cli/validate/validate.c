@@ -280,11 +280,14 @@ static hl_status report_print(const struct hl_api_validation *r)
         cli_cell(&t, "%s", row->asks);
     }
     HL_TRY(cli_table_print(&t));
-    cli_print(stdout, "%u passed, %u failed, %u not carried out in %.1f s; a scratch model of %s",
-              r->passed, r->failed, r->not_run, r->seconds,
-              hl_format_bytes(r->bytes, size, sizeof(size)));
-    cli_print(stdout, "%s%s was made and removed\n", r->node[0] != '\0' ? ", read on " : "",
-              r->node);
+    cli_print(stdout, "%u passed, %u failed, %u not carried out in %.1f s; ", r->passed, r->failed,
+              r->not_run, r->seconds);
+    if (r->bytes == 0)
+        cli_print(stdout, "no scratch model was made\n");
+    else
+        cli_print(stdout, "a scratch model of %s%s%s was made and removed\n",
+                  hl_format_bytes(r->bytes, size, sizeof(size)),
+                  r->node[0] != '\0' ? ", read on " : "", r->node);
     return HL_OK;
 }
 
