@@ -268,7 +268,10 @@ kj::Promise<void> ServerCore::accept()
     return kj::evalNow([this] { return listener->accept(); })
         .then(
             [this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
-                admit(kj::mv(stream));
+                /* KJ reads at once and throws if the client has reset the connection already: that
+                 * must end this connection, not the loop. */
+                KJ_IF_MAYBE (e, kj::runCatchingExceptions([&] { admit(kj::mv(stream)); }))
+                    taskFailed(kj::mv(*e));
                 return kj::READY_NOW;
             },
             [this](kj::Exception &&e) {
@@ -324,23 +327,24 @@ void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
     auto late = runtime->timer().afterDelay(first_call_ns * kj::NANOSECONDS).then([] {
         return Greeted{kj::Own<kj::AsyncIoStream>(), false};
     });
-    tasks->add(greet_client(kj::mv(stream), [this, number] { hear(number); })
-                   .exclusiveJoin(kj::mv(late))
-                   .exclusiveJoin(kj::mv(pushed.promise))
-                   .then([this](Greeted g) {
-                       if (g.stream.get() == nullptr)
-                           return;
-                       if (g.known)
-                           serve_or_refuse(kj::mv(g.stream));
-                       else
-                           refuse(kj::mv(g.stream), HL_EPERM,
-                                  "the server wants the cluster's secret: set auth.secret_file, or "
-                                  "HELIOS_AUTH_SECRET_FILE, to a file that holds it");
-                   })
-                   .attach(kj::defer([this, number] {
-                       silent.erase(number);
-                       heard.erase(number);
-                   })));
+    tasks->add(
+        kj::evalNow([&] { return greet_client(kj::mv(stream), [this, number] { hear(number); }); })
+            .exclusiveJoin(kj::mv(late))
+            .exclusiveJoin(kj::mv(pushed.promise))
+            .then([this](Greeted g) {
+                if (g.stream.get() == nullptr)
+                    return;
+                if (g.known)
+                    serve_or_refuse(kj::mv(g.stream));
+                else
+                    refuse(kj::mv(g.stream), HL_EPERM,
+                           "the server wants the cluster's secret: set auth.secret_file, or "
+                           "HELIOS_AUTH_SECRET_FILE, to a file that holds it");
+            })
+            .attach(kj::defer([this, number] {
+                silent.erase(number);
+                heard.erase(number);
+            })));
 }
 
 void ServerCore::serve_or_refuse(kj::Own<kj::AsyncIoStream> stream)

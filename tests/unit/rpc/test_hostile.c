@@ -437,6 +437,52 @@ TEST(a_server_that_ran_out_of_descriptors_serves_again)
     rig_stop(&r);
 }
 
+/* While the server has no descriptor for them, clients come and reset their connections. */
+static void reset_before_accept(struct rig *r)
+{
+
+    enum { CLIENTS = 3 };
+    static const struct linger reset = {1, 0};
+    struct sockaddr_in name = name_of(r->address);
+    struct rlimit files, none;
+    int fds[CLIENTS];
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    for (int i = 0; i < CLIENTS; i++)
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+    unsigned warnings = hl_log_count(HL_LOG_WARN);
+    none = (struct rlimit){next_descriptor(), files.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int i = 0; i < CLIENTS; i++)
+        assert_int_equal(connect(fds[i], (struct sockaddr *)&name, sizeof(name)), 0);
+    uint64_t until = hl_now_ns() + RIG_PATIENCE_MS * HL_NS_PER_MS;
+    while (hl_log_count(HL_LOG_WARN) == warnings && hl_now_ns() < until)
+        poll(NULL, 0, 10);
+    assert_true(hl_log_count(HL_LOG_WARN) > warnings);
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)), 0);
+        close(fds[i]);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+}
+
+static void assert_accepts(struct rig *r)
+{
+    struct hl_rpc_peer *peer = NULL;
+    assert_int_equal(hl_rpc_open(r->rpc, r->address, "L3", &peer), HL_OK);
+    assert_int_equal(rpc_json_call(peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
+    hl_rpc_peer_close(peer);
+}
+
+TEST(a_connection_that_is_reset_before_it_is_accepted_ends_no_other)
+{
+    struct rig r;
+    rig_start(&r, "127.0.0.1:0", "L3", NULL);
+    assert_alive(&r);
+    reset_before_accept(&r);
+    assert_accepts(&r);
+    rig_stop(&r);
+}
+
 /* ---- peers without the secret ---------------------------------------------------------------- */
 
 static void rig_start_with_secret(struct rig *r, unsigned max_connections)
@@ -506,6 +552,15 @@ static void greeting_end(const struct greeting *g, int fd)
     uint8_t proof[HL_AUTH_LEN];
     hl_auth_proof("helios rpc client", g->mine, g->theirs.nonce, proof);
     assert_int_equal(send(fd, proof, sizeof(proof), MSG_NOSIGNAL), sizeof(proof));
+}
+
+TEST(a_connection_that_is_reset_before_its_greeting_ends_no_other)
+{
+    struct rig r;
+    rig_start_with_secret(&r, 0);
+    reset_before_accept(&r);
+    assert_accepts(&r);
+    rig_stop_with_secret(&r);
 }
 
 TEST(peers_that_only_connect_push_out_no_greeting_that_has_begun)
