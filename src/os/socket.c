@@ -118,15 +118,32 @@ hl_status hl_socket_accept(int listener, int *out)
     return HL_OK;
 }
 
+static hl_status identify_peer(int fd, struct ucred *who)
+{
+    socklen_t len = sizeof(*who);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &len) != 0)
+        return hl_fail(HL_EPERM, "identify the peer of a socket: %m");
+    return HL_OK;
+}
+
 hl_status hl_socket_check_peer(int fd)
 {
     struct ucred who;
-    socklen_t len = sizeof(who);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0)
-        return hl_fail(HL_EPERM, "identify the peer of a socket: %m");
+    HL_TRY(identify_peer(fd, &who));
     if (who.uid == geteuid() || who.uid == 0)
         return HL_OK;
     return hl_fail(HL_EPERM, "process %d belongs to user %u, not to root or user %u, who owns this",
+                   (int)who.pid, (unsigned)who.uid, (unsigned)geteuid());
+}
+
+hl_status hl_socket_check_listener(int fd)
+{
+    struct ucred who;
+    HL_TRY(identify_peer(fd, &who));
+    if (who.uid == geteuid() || who.uid == 0 || geteuid() == 0)
+        return HL_OK;
+    return hl_fail(HL_EPERM,
+                   "process %d, which listens there, belongs to user %u, not to root or user %u",
                    (int)who.pid, (unsigned)who.uid, (unsigned)geteuid());
 }
 

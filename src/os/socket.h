@@ -28,6 +28,9 @@ hl_status hl_socket_accept(int listener, int *out) HL_CHECK;
 /* For a Unix socket of any type: checks that the peer runs as this process's user or as root.
  * HL_EPERM names the peer's user. */
 hl_status hl_socket_check_peer(int fd) HL_CHECK;
+/* The same of a client's connection: checks who listens. Root uses the sockets of any user, because
+ * daemons may have a user of their own. */
+hl_status hl_socket_check_listener(int fd) HL_CHECK;
 /* Pid of the process that connected; 0 if it can't be seen from here. */
 int hl_socket_peer_pid(int fd);
 hl_status hl_socket_connect(const char *path, int timeout_ms, int *out) HL_CHECK;

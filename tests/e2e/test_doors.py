@@ -59,6 +59,7 @@ class Doors(unittest.TestCase):
             self.assertEqual(listening(self.pids(c)), [])
             self.assertEqual(stat.S_IMODE(os.stat(c.state).st_mode), 0o700)
             self.assertEqual(stat.S_IMODE(os.stat(c.state / "run").st_mode), 0o700)
+            self.assertEqual(stat.S_IMODE(os.stat(c.state / "agents" / "node-0").st_mode), 0o700)
             self.assertTrue(c.json("info")["l3Address"].startswith(f"unix:{c.state}/run/"))
 
     def test_ports_are_open_where_an_address_is_asked_for(self):

@@ -318,6 +318,44 @@ TEST(more_clients_than_allowed_are_turned_away)
     world_end(&w);
 }
 
+#define OWNER  65534 /* of the socket */
+#define CLIENT 65533
+
+/* Ends with status 0 if the client is refused because of the other user. */
+static pid_t connect_as_client(const char *path)
+{
+    struct hl_l3_client *c = NULL;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(setuid(CLIENT) == 0 && hl_l3_connect(path, MS, &c) == HL_EPERM &&
+                      strstr(hl_error_text(), "belongs to user 65534") != NULL
+                  ? 0
+                  : 1);
+    return child;
+}
+
+/* In /dev/shm any user can take the name of a daemon that is down. */
+TEST(a_client_does_not_believe_another_users_socket)
+{
+    char dir[] = "/tmp/helios-test-XXXXXX", path[sizeof(dir) + 8];
+    int fd, status;
+    if (geteuid() != 0)
+        skip();
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(chmod(dir, 0777), 0);
+    snprintf(path, sizeof(path), "%s/l3.sock", dir);
+    assert_int_equal(seteuid(OWNER), 0); /* SO_PEERCRED tells who listens */
+    assert_int_equal(hl_socket_listen(path, &fd), HL_OK);
+    assert_int_equal(chmod(path, 0777), 0);
+    assert_int_equal(seteuid(0), 0);
+    pid_t child = connect_as_client(path);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(fd);
+    unlink(path);
+    rmdir(dir);
+}
+
 TEST(a_process_that_leaks_connections_locks_out_no_other)
 {
     enum { MOST = 256, ALL = 300, TRIES = 320 };

@@ -510,8 +510,9 @@ static hl_status take_state_dir(struct hl_px *px, const char *state_dir)
 {
     struct hl_path path = hl_path_in(state_dir, "executor.lock");
     px->containers = hl_path_in(state_dir, "containers");
+    HL_TRY(hl_dir_make(state_dir, 0700)); /* who can open the lock's file can hold the lock */
     HL_TRY(hl_dir_make(px->containers.s, 0755));
-    px->lock_fd = open(path.s, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    px->lock_fd = open(path.s, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (px->lock_fd < 0) {
         int err = errno;
         return hl_fail(hl_status_of_errno(err), "open %s: %s", path.s, strerror(err));

@@ -146,6 +146,8 @@ hl_status hl_l3_connect(const char *socket_path, int timeout_ms, struct hl_l3_cl
     pthread_mutex_init(&c->rests_lock, NULL);
     c->fd = -1;
     hl_status st = hl_socket_connect(socket_path, timeout_ms, &c->fd);
+    if (st == HL_OK && (st = hl_socket_check_listener(c->fd)) != HL_OK)
+        st = hl_fail_prefix(st, "pool socket %s: ", socket_path);
     if (st == HL_OK)
         st = l3_greet_server(c, timeout_ms);
     if (st != HL_OK) {
