@@ -98,6 +98,20 @@ static bool log_is_limited(const char *fmt, unsigned *dropped)
     return limited;
 }
 
+/* Untrusted text must not forge lines or change a terminal. Unicode's controls U+0080 to U+009F are
+ * two bytes in UTF-8: C2, then 80 to 9F. */
+static void make_printable(char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        unsigned char next = i + 1 < len ? (unsigned char)text[i + 1] : 0;
+        if (c == 0xC2 && next >= 0x80 && next < 0xA0)
+            text[i] = text[i + 1] = ' ';
+        else if (c < 0x20 || c == 0x7f)
+            text[i] = ' ';
+    }
+}
+
 void hl_log_write(enum hl_log_level level, const char *fmt, ...)
 {
     unsigned dropped;
@@ -128,10 +142,8 @@ void hl_log_write(enum hl_log_level level, const char *fmt, ...)
         if (more > 0 && (size_t)more < sizeof(line) - end - 1)
             end += (size_t)more;
     }
-    /* Untrusted text must not forge lines. */
-    for (; n < end; n++)
-        if ((unsigned char)line[n] < 0x20 || line[n] == 0x7f)
-            line[n] = ' ';
+    make_printable(line + n, end - n);
+    n = end;
     line[n++] = '\n';
     fwrite(line, 1, n, stderr);
 }

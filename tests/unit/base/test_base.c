@@ -188,7 +188,8 @@ TEST(a_line_of_the_log_is_one)
     int ends[2], saved = dup(STDERR_FILENO);
     assert_int_equal(pipe(ends), 0);
     dup2(ends[1], STDERR_FILENO);
-    hl_warn("it says: %s", "<html>\n\t<b>no\x1b[2J</b>\r\nerror controller: all is lost");
+    hl_warn("it says: %s", "<html>\n\t<b>no\x1b[2J</b>\r\nerror controller: all is lost \xc2\x9b"
+                           "31m \xc2\x85 h\xc3\xa9 \xc2\xa0.");
     fflush(stderr);
     dup2(saved, STDERR_FILENO);
     close(saved);
@@ -198,7 +199,8 @@ TEST(a_line_of_the_log_is_one)
     assert_true(n > 0);
     assert_ptr_equal(strchr(text, '\n'), &text[n - 1]);
     assert_null(strpbrk(text, "\t\r\x1b"));
-    assert_non_null(strstr(text, "<html>  <b>no [2J</b>  error controller: all is lost"));
+    assert_non_null(strstr(
+        text, "<html>  <b>no [2J</b>  error controller: all is lost   31m    h\xc3\xa9 \xc2\xa0."));
 }
 
 TEST(one_message_cannot_flood_the_log)
