@@ -105,14 +105,16 @@ def check(name: str, tensor: Any) -> None:
     torch = _torch()
     is_tensor = isinstance(tensor, torch.Tensor)
     if is_tensor and torch.nn.parameter.is_lazy(tensor):
-        raise InvalidArgument(f"parameter '{name}' of a lazy module has no shape yet: call the module with a batch first")
+        raise InvalidArgument(f"parameter '{name}' of a lazy module has no shape yet: call the module with a batch "
+                              "first")
     if not is_tensor and not all(
             hasattr(tensor, attribute) for attribute in ("read_into", "shape", "dtype")):
         raise InvalidArgument(f"'{name}' is a {type(tensor).__name__}, not a torch tensor")
     if tensor.dtype not in _names():
         raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.dtype}")
     if is_tensor and tensor.is_nested:
-        raise InvalidArgument(f"tensor '{name}': Helios cannot store a nested tensor: save the tensors that .unbind() gives")
+        raise InvalidArgument(f"tensor '{name}': Helios cannot store a nested tensor: save the tensors that .unbind() "
+                              "gives")
     if is_tensor and tensor.layout is not torch.strided:
         raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.layout}, call .to_dense() on it")
     if is_tensor and tensor.is_meta:
@@ -128,8 +130,8 @@ def on_host(name: str, tensor: "torch.Tensor") -> "torch.Tensor":
     except RuntimeError:  # a tensor inside vmap or grad of functorch
         address = 0
     if address == 0 and plain.numel() > 0:
-        raise InvalidArgument(f"tensor '{name}' ({type(tensor).__name__}) has no memory of its own: save the plain tensor "
-                              "that it stands for, or fill its storage first")
+        raise InvalidArgument(f"tensor '{name}' ({type(tensor).__name__}) has no memory of its own: save the plain "
+                              "tensor that it stands for, or fill its storage first")
     return plain
 
 

@@ -30,6 +30,7 @@ _ADDED = {**TYPES, torch.float64: 3, torch.int32: 4, torch.int64: 5, torch.uint8
 _OPS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "prod": 4}
 _UNAVAILABLE = -9
 _END_WAIT = 2.0  # seconds
+_QUESTION = 48611  # bytes, which no other call has: a call of another kind or size is an error
 
 
 class Group:
@@ -39,6 +40,7 @@ class Group:
     def __init__(self, lib: ctypes.CDLL, handle: ctypes.c_void_p, carrier: Any = None) -> None:
         self._lib, self._carrier = lib, carrier
         self._h: ctypes.c_void_p | None = handle
+        self._behind = False
         self.rank = lib.hybridps_group_rank(handle)
         self.world = lib.hybridps_group_world(handle)
 
@@ -93,6 +95,19 @@ class Group:
             raise _abi.failure(lib, code)
         return cls(lib, handle, carrier)
 
+    def fall_behind(self) -> None:
+        """Note that this rank has left out calls that other ranks may wait in. Its next call then
+        begins with a question to all of them. If all have left the same out, the call goes on;
+        otherwise it fails, and so does what the others wait in. torch.distributed would not notice
+        that ranks call different things, so over it nothing is asked."""
+        self._behind = self.world > 1 and self._carrier is None
+
+    def catch_up(self) -> None:
+        """Ask that question, if there is one."""
+        if self._behind:
+            self._behind = False
+            self.allgather(torch.zeros(_QUESTION, dtype=torch.uint8), "the first call after a failed run")
+
     def __reduce_ex__(self, _: Any) -> Any:
         raise HybridPSError("a group can be neither copied nor pickled: another process joins one of its own")
 
@@ -105,6 +120,7 @@ class Group:
 
     def allreduce_(self, tensor: Tensor, op: str = "sum", name: str = "") -> None:
         """In place, for host tensors without holes."""
+        self.catch_up()
         kind, op_number = self._reduction("allreduce", tensor, op, name)
         self._in_place("allreduce_", tensor, name)
         self._check(self._lib.hybridps_group_allreduce(self._h, name.encode(), tensor.data_ptr(),
@@ -120,6 +136,7 @@ class Group:
     def reduce_scatter(self, tensor: Tensor, op: str = "sum", name: str = "") -> Tensor:
         """For a tensor with the same number of rows (first dimension) for each rank: this rank's
         rows, reduced over all ranks."""
+        self.catch_up()
         kind, op_number = self._reduction("reduce_scatter", tensor, op, name)
         mine, rows = self._host(tensor), self._rows("reduce_scatter", tensor, name)
         out = torch.empty((rows, *mine.shape[1:]), dtype=mine.dtype)
@@ -130,6 +147,7 @@ class Group:
     def alltoall(self, tensor: Tensor, name: str = "") -> Tensor:
         """Send an equal number of rows to each rank; returns a new tensor with each rank's rows for
         this one."""
+        self.catch_up()
         mine, _ = self._host(tensor), self._rows("alltoall", tensor, name)
         out = torch.empty_like(mine)
         size = mine.numel() * mine.element_size() // self.world
@@ -140,6 +158,7 @@ class Group:
     def send(self, tensor: Tensor, dst: int, tag: int = 0, name: str = "") -> None:
         """Send to one rank, which has to receive it: of two ranks that exchange data one receives
         first."""
+        self.catch_up()
         mine = self._host(tensor)
         self._check(self._lib.hybridps_group_send(self._h, name.encode(), mine.data_ptr(),
                                                   mine.numel() * mine.element_size(),
@@ -147,6 +166,7 @@ class Group:
 
     def recv(self, tensor: Tensor, src: int, tag: int = 0, name: str = "") -> Tensor:
         """A new tensor, of this one's shape and type, that rank src sends."""
+        self.catch_up()
         out = self._host(tensor)
         self._check(self._lib.hybridps_group_recv(self._h, name.encode(), out.data_ptr(),
                                                   out.numel() * out.element_size(),
@@ -161,6 +181,7 @@ class Group:
 
     def broadcast_(self, tensor: Tensor, src: int = 0, name: str = "") -> None:
         """In place, for host tensors without holes."""
+        self.catch_up()
         self._in_place("broadcast_", tensor, name)
         size = tensor.numel() * tensor.element_size()
         self._check(self._lib.hybridps_group_broadcast(self._h, name.encode(), tensor.data_ptr(),
@@ -168,6 +189,7 @@ class Group:
 
     def allgather(self, tensor: Tensor, name: str = "") -> list[Tensor]:
         """All ranks' tensors of this shape, in rank order."""
+        self.catch_up()
         mine = self._host(tensor)
         out = torch.empty((self.world, *mine.shape), dtype=mine.dtype)
         size = mine.numel() * mine.element_size()
@@ -204,9 +226,10 @@ class Group:
 
     @staticmethod
     def _reduction(call: str, tensor: Tensor, op: str, name: str) -> tuple[int, int]:
-        check_tensor(call, tensor)
         if op not in _OPS:
             raise HybridPSError(f"{call} of {name!r}: op is {op!r}, it must be one of {', '.join(_OPS)}")
+        if not isinstance(tensor, Tensor):
+            check_tensor(call, tensor)
         if tensor.dtype not in _ADDED:
             raise HybridPSError(f"{call} of {name!r}: {tensor.dtype} is not supported; there are "
                                 + ", ".join(str(t) for t in _ADDED))
@@ -221,7 +244,8 @@ class Group:
 
     @staticmethod
     def _in_place(call: str, tensor: Tensor, name: str) -> None:
-        check_tensor(call, tensor)
+        if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
+            check_tensor(call, tensor)
         if tensor.is_neg() or tensor.is_conj():
             raise HybridPSError(f"{call} of {name!r}: the tensor is a lazy conjugate or negative: resolve it first")
         if tensor.device.type != "cpu" or not (tensor.is_contiguous() or is_dense(tensor)):

@@ -81,7 +81,16 @@ class Groups:
                     raise MacoError("another graph is running over this group",
                                     "wait for its Result, or give each graph a group of its own")
                 stack.callback(lock.release)
+                self._catch_up(group)
             yield
+
+    @staticmethod
+    def _catch_up(group: hybridps.Group) -> None:
+        try:
+            group.catch_up()
+        except HybridPSError as error:
+            raise CollectiveFailedError(f"after a failed run of this rank: {error}",
+                                        "see what the other ranks say; then make a new group") from error
 
     def handles(self) -> list[Any]:
         if any(g._h is None for g in self.list):

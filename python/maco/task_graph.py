@@ -128,8 +128,9 @@ class Result:
 class Plan:
     """A compiled graph."""
 
-    def __init__(self, graph: "TaskGraph", handle: _abi.Plan, names: list[str]) -> None:
+    def __init__(self, graph: "TaskGraph", handle: _abi.Plan, names: list[str], groups: list[int]) -> None:
         self.graph, self.handle, self.names = graph, handle, names
+        self.groups = groups  # of each collective, by task; -1: a computation
 
     def describe(self) -> dict[str, Any]:
         """Tasks, events, levels and the critical path."""
@@ -239,7 +240,8 @@ class TaskGraph(Builders):
         self._pid = os.getpid()
 
     def __reduce_ex__(self, _: Any) -> Any:
-        raise MacoError("a TaskGraph can be neither copied nor pickled", "build another one: tasks refer to their tensors")
+        raise MacoError("a TaskGraph can be neither copied nor pickled",
+                        "build another one: tasks refer to their tensors")
 
     # ---- building ----
 
@@ -398,7 +400,7 @@ class TaskGraph(Builders):
 
     def _compiled(self, policy: str | None = None) -> Plan:
         policy = policy or self.policy
-        graph, names = _abi.Graph(), []
+        graph, names, groups = _abi.Graph(), [], []
         self._kept, self._calls = [], _Calls()
         self._places = {id(t): (task, t, t.data_ptr()) for task in self.tasks
                        for t in (*task.inputs, *task.outputs) if t is not None}
@@ -410,6 +412,7 @@ class TaskGraph(Builders):
             for piece in pieces:
                 self._kept += [piece.inputs, piece.outputs]
                 names.append(f"{task.name} {piece.tag}" if piece.tag else task.name)
+                groups.append(task.group if task.type.is_comm else -1)
                 op = self._op(task, piece, self._numbers(task, piece), len(pieces), names[-1])
                 ids[task].append(graph.add(op))
         for task, on in self._edges:
@@ -423,7 +426,7 @@ class TaskGraph(Builders):
             plan = graph.compile(policy, self.balance, workers, self.infer)
         finally:
             graph.close()
-        return Plan(self, plan, names)
+        return Plan(self, plan, names, groups)
 
     def _numbers(self, task: Task, piece: Piece) -> Numbers:
         if task.function is not None:
@@ -523,6 +526,9 @@ class TaskGraph(Builders):
         begun = time.perf_counter()
         try:
             self._runtime.run(plan.handle, stream or 0)
+        except BaseException:
+            self._left_out(plan)
+            raise
         finally:
             result.seconds = time.perf_counter() - begun
             if self.trace:
@@ -531,6 +537,14 @@ class TaskGraph(Builders):
         if self.trace or not self._on_cuda:
             result.ids = self._runtime.order(len(plan.names))
             result.order = [plan.names[i] for i in result.ids]
+
+    def _left_out(self, plan: Plan) -> None:
+        """After a failed run: other ranks may wait in the collectives that it did not come to."""
+        done: set[int] = set()
+        with contextlib.suppress(MacoError):  # not even begun, or a thread is still at work
+            done = set(self._runtime.order(len(plan.names)))
+        for number in {group for i, group in enumerate(plan.groups) if group >= 0 and i not in done}:
+            self._groups.list[number].fall_behind()
 
     def _in_place(self) -> None:
         """Check that no tensor got other memory, because the plan contains addresses."""

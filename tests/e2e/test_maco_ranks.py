@@ -304,6 +304,61 @@ class Trouble(unittest.TestCase):
         self.assertEqual(got[1], "KeyError")
         self.assertIn(got[0], ("CollectiveFailedError", "TimeoutError"))
 
+    def test_a_rank_that_left_a_collective_out_does_not_answer_it_with_another(self):
+        def run(rank, group):
+            x, out = torch.full((4,), 1.0 + rank), torch.zeros(4)
+
+            def maybe(_in, _out):
+                if rank:
+                    raise KeyError("mine")
+            said = []
+            with TaskGraph(group=group, timeout_s=20) as g:
+                g.add_dependency(g.allreduce(x, out=out, name="sum"), g.custom(maybe, [], []))
+                for call in (g.execute, lambda: group.allreduce(torch.full((4,), 100.0), name="another")):
+                    try:
+                        call()
+                        said.append(out.tolist())
+                    except (KeyError, errors.MacoError, hybridps.HybridPSError) as error:
+                        said.append(str(error))
+            return said
+        (waited, lost), (raised, asked) = on("shm", run)
+        self.assertIn("mine", raised)
+        self.assertRegex(waited, 'rank 1 calls .*"the first call after a failed run".*rank 0 .* calls allreduce of "sum"')
+        self.assertIn("first call after a failed run", asked)
+        self.assertIn("the group is lost", lost)
+
+    def test_ranks_that_failed_alike_go_on(self):
+        def run(rank, group):
+            x, out, bad = torch.full((4,), 1.0 + rank), torch.zeros(4), [True]
+
+            def maybe(_in, _out):
+                if bad:
+                    raise KeyError("alike")
+            with TaskGraph(group=group, timeout_s=20) as g:
+                g.add_dependency(g.allreduce(x, out=out, name="sum"), g.custom(maybe, [], []))
+                with self.assertRaises(KeyError):
+                    g.execute()
+                bad.clear()
+                g.execute()
+                return out.tolist()
+        self.assertEqual(on("shm", run), [[sum(1.0 + r for r in range(WORLD))] * 4] * WORLD)
+
+    def test_a_rank_that_fails_after_its_collectives_goes_on_with_the_others(self):
+        def run(rank, group):
+            x, out = torch.full((4,), 1.0 + rank), torch.zeros(4)
+
+            def maybe(_in, _out):
+                if rank:
+                    raise KeyError("late")
+            with TaskGraph(group=group, timeout_s=20) as g:
+                g.add_dependency(g.custom(maybe, [], []), g.allreduce(x, out=out, name="sum"))
+                try:
+                    g.execute()
+                except KeyError:
+                    pass
+            return group.allreduce(torch.ones(1)).tolist()
+        self.assertEqual(on("shm", run), [[float(WORLD)]] * WORLD)
+
     def test_a_collective_that_from_module_does_not_know(self):
         class Reduces(nn.Module):
             def forward(self, x):
