@@ -70,20 +70,32 @@ def _values(pool: _abi.Pool, slot: "Slot") -> Source:
 def _of_ranks(stepper: "Stepper", names: dict[int, str]) -> dict[str, Any]:
     """All ranks' shares, as copies."""
     state = stepper.state_dict()["state"]
-    return {f"{key}.{names[id(p)]}": torch.as_tensor(value)
-            for number, p in enumerate(stepper.all_params()) if id(p) in names
-            for key, value in state.get(number, {}).items()
-            if isinstance(value, (torch.Tensor, int, float))}
+    out = {}
+    for number, p in enumerate(stepper.all_params()):
+        if id(p) in names:
+            out.update(_plain(names[id(p)], state.get(number, {})))
+    return out
+
+
+def _plain(name: str, held: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """A parameter's state that is not in chunks, as tensors. A state that lacked some of it would
+    be loaded without a word."""
+    out = {}
+    for key, value in held.items():
+        if value is None:
+            continue
+        if not isinstance(value, (torch.Tensor, int, float)):
+            raise HybridPSError(f"optimizer.state of {name} has \"{key}\", a {type(value).__name__}: a checkpoint holds "
+                                "tensors and numbers; keep it elsewhere, or save optimizer.state_dict() by torch.save")
+        out[f"{key}.{name}"] = torch.as_tensor(value)
+    return out
 
 
 def _of_param(pool: _abi.Pool, managed: Mapping[str, tuple[int, torch.Tensor]], name: str,
               held: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {f"{key}.{name}": Source(pool, tensor, host)
                            for key, (tensor, host) in managed.items()}
-    for key, value in held.items():
-        if key not in managed and isinstance(value, (torch.Tensor, int, float)):
-            out[f"{key}.{name}"] = torch.as_tensor(value)
-    return out
+    return out | _plain(name, {key: value for key, value in held.items() if key not in managed})
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module,
@@ -96,4 +108,6 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module,
         key, _, name = full.partition(".")
         if name not in params:
             raise HybridPSError(f"the checkpoint has {full}, but the model has no parameter {name}")
+        if not isinstance(value, torch.Tensor):
+            raise HybridPSError(f"{full} is a {type(value).__name__}: it must be a tensor")
         optimizer.state[params[name]][key] = value.clone()

@@ -1,11 +1,12 @@
 """Loss scaling for float16: torch's GradScaler for managed optimizers, on any device."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
-from ._abi import HybridPSError
+from ._abi import HybridPSError, check_whole
 from ._adam import norm_of
 
 
@@ -19,6 +20,12 @@ class GradScaler:
 
     def __init__(self, init_scale: float = 2.0 ** 16, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000) -> None:
+        for name, value in (("init_scale", init_scale), ("growth_factor", growth_factor),
+                            ("backoff_factor", backoff_factor)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
+                raise HybridPSError(f"{name} is {value!r}: it must be a finite number above 0")
+        if check_whole("growth_interval", growth_interval) < 1:
+            raise HybridPSError("growth_interval is 0: it must be a number of steps from 1 on")
         if growth_factor <= 1.0 or not 0.0 < backoff_factor < 1.0:
             raise HybridPSError(f"growth_factor {growth_factor} must be above 1, backoff_factor "
                                 f"{backoff_factor} between 0 and 1")
@@ -105,7 +112,7 @@ class GradScaler:
 
 
 def _stepper(optimizer: torch.optim.Optimizer) -> Any:
-    stepper = optimizer.__dict__.get("_hybridps_stepper")
+    stepper = getattr(optimizer, "__dict__", {}).get("_hybridps_stepper")
     if stepper is None or not stepper.native:
         raise HybridPSError(f"{type(optimizer).__name__} is not managed with native=True: "
                             "register Adam or AdamW, or use torch's own GradScaler")

@@ -444,6 +444,12 @@ class SixteenBits(unittest.TestCase):
             scaler.step(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1))
         with self.assertRaisesRegex(hybridps.HybridPSError, "growth_factor"):
             hybridps.GradScaler(growth_factor=1.0)
+        for name, value in (("init_scale", 0), ("init_scale", float("nan")), ("backoff_factor", "x"),
+                            ("growth_interval", 0), ("growth_interval", 1.5)):
+            with self.subTest(name, value=value), self.assertRaisesRegex(hybridps.HybridPSError, f"^{name} is "):
+                hybridps.GradScaler(**{name: value})
+        with self.assertRaisesRegex(hybridps.HybridPSError, "int is not managed"):
+            other.step(3)
 
     def test_a_scaler_steps_once_before_an_update(self):
         for infinite in (False, True):

@@ -395,6 +395,21 @@ class Parts(Code):
                 self.assertLessEqual({f"{key}.{name}" for key in ("exp_avg", "exp_avg_sq", "step")}, set(saved))
             self.assertTrue(torch.equal(saved["exp_avg.head.weight"], optimizer.state[model.head.weight]["exp_avg"]))
 
+    def test_state_that_a_checkpoint_can_not_hold_is_refused_by_name(self):
+        model = nn.Sequential(nn.Linear(WIDTH, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        with hybridps.manage(model, optimizer, device="emu:1MiB") as client:
+            model(torch.ones(2, WIDTH)).sum().backward()
+            optimizer.step()
+            state = optimizer.state[model[0].weight]
+            state.update(count=3, nothing=None)
+            self.assertEqual(set(client.helios_state()[1]), {"momentum_buffer.0.weight", "momentum_buffer.0.bias", "count.0.weight"})
+            state["history"] = [torch.ones(1)]
+            with self.assertRaisesRegex(hybridps.HybridPSError, '^optimizer.state of 0.weight has "history", a list'):
+                client.helios_state()
+        with self.assertRaisesRegex(hybridps.HybridPSError, "^exp_avg.0.weight is a str"):
+            hybridps.restore_optimizer(optimizer, model, {"exp_avg.0.weight": "x"})
+
     def test_a_parameter_without_elements_beside_steps_on_the_device(self):
         def run(manage):
             torch.manual_seed(4)
