@@ -85,9 +85,10 @@ def _plain(name: str, held: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         if value is None:
             continue
         if not isinstance(value, (torch.Tensor, int, float)):
-            raise HybridPSError(f"optimizer.state of {name} has \"{key}\", a {type(value).__name__}: a checkpoint holds "
+            raise HybridPSError(f"optimizer.state of {name} has \"{key}\", a {type(value).__name__}: a checkpoint has "
                                 "tensors and numbers; keep it elsewhere, or save optimizer.state_dict() by torch.save")
-        out[f"{key}.{name}"] = torch.as_tensor(value)
+        dtype = torch.float64 if isinstance(value, float) else None  # as_tensor would round it to 32 bits
+        out[f"{key}.{name}"] = torch.as_tensor(value, dtype=dtype)
     return out
 
 

@@ -402,8 +402,11 @@ class Parts(Code):
             model(torch.ones(2, WIDTH)).sum().backward()
             optimizer.step()
             state = optimizer.state[model[0].weight]
-            state.update(count=3, nothing=None)
-            self.assertEqual(set(client.helios_state()[1]), {"momentum_buffer.0.weight", "momentum_buffer.0.bias", "count.0.weight"})
+            state.update(count=3, nothing=None, tenth=0.1)
+            _, saved = client.helios_state()
+            self.assertEqual(set(saved), {"momentum_buffer.0.weight", "momentum_buffer.0.bias", "count.0.weight",
+                                          "tenth.0.weight"})
+            self.assertEqual((saved["count.0.weight"].item(), saved["tenth.0.weight"].item()), (3, 0.1))
             state["history"] = [torch.ones(1)]
             with self.assertRaisesRegex(hybridps.HybridPSError, '^optimizer.state of 0.weight has "history", a list'):
                 client.helios_state()
