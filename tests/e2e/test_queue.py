@@ -170,7 +170,9 @@ onFailure: {{"9": fail}}
             self.assertIn(f"onFailure ends the job after {kind}", done["reason"])
             self.assertIn(said, c.run("describe", job).stdout)
         wait_for("the recovery", lambda: "recovered" in self.kinds(lost))
-        merged = [e["text"] for e in c.job(lost)["events"] if e["kind"] == "recovery-merged"]
+        job = c.job(lost)
+        merged = [e["text"] for e in job["events"] if e["kind"] == "recovery-merged"]
+        self.assertTrue(merged, job)
         self.assertRegex(merged[0], r"^rank 0 was lost again before it reported a step, \d time")
         self.assertRegex(c.run("metrics", "controller").stdout, r"(?m)^helios_recoveries_merged_total [1-9]")
 
