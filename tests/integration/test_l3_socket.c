@@ -368,6 +368,7 @@ TEST(a_process_that_leaks_connections_locks_out_no_other)
     for (int i = 0; i < TRIES; i++)
         assert_int_equal(hl_socket_connect(w.socket_path, MS, &fds[i]), HL_OK);
     assert_int_equal(hl_l3_connect(w.socket_path, MS, &more), HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), "too many connections of a process"));
     pid_t child = fork();
     if (child == 0)
         _exit(hl_l3_connect(w.socket_path, MS, &more) == HL_OK ? 0 : 1);

@@ -195,11 +195,23 @@ static hl_status node_set_info(struct hl_controller *c, struct node *n,
     return HL_OK;
 }
 
+/* A name is shown in logs and on terminals. Unicode's controls U+0080 to U+009F are C2 80 to C2 9F.
+ */
+static bool is_node_name(const char *name)
+{
+    for (const unsigned char *p = (const unsigned char *)name; *p != 0; p++)
+        if (*p < 0x20 || *p == 0x7f || *p == '/' || (*p == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0))
+            return false;
+    return name[0] != '\0' && strlen(name) < sizeof(((struct node *)NULL)->name);
+}
+
 hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info, struct node **out)
 {
     const char *name = info->name;
-    if (name[0] == '\0' || strlen(name) >= sizeof((*out)->name) || strchr(name, '/') != NULL)
-        return hl_fail(HL_EINVAL, "node name '%.140s' must have 1 to 127 bytes and no '/'", name);
+    if (!is_node_name(name))
+        return hl_fail(
+            HL_EINVAL,
+            "node name '%.140s' must have 1 to 127 bytes, no '/' and no control character", name);
     struct node *n = node_find(c, name);
     if (n != NULL) {
         *out = n;

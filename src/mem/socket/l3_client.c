@@ -122,7 +122,14 @@ static hl_status l3_greet_server(struct hl_l3_client *c, int timeout_ms)
     struct hl_l3_answer a;
     struct hl_pool_view_info info;
     HL_AUTO(hl_closep) int fd = -1;
-    HL_TRY(ask_server(c, &(struct hl_l3_request){.type = HL_L3_HELLO}, -1, timeout_ms, &a, &fd));
+    hl_status st =
+        ask_server(c, &(struct hl_l3_request){.type = HL_L3_HELLO}, -1, timeout_ms, &a, &fd);
+    if (st == HL_EUNAVAIL)
+        return hl_fail(st,
+                       "%s; the daemon refuses other users and too many connections of a process, "
+                       "and its log says so: close sessions that are not needed",
+                       hl_error_text());
+    HL_TRY(st);
     if (fd < 0)
         return hl_fail(HL_EPROTO, "pool socket %s: the answer lacks the pool's descriptor",
                        c->path);
