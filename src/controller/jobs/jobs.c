@@ -233,13 +233,19 @@ static void job_not_saved(struct job *j, hl_status st, const char *text)
     j->actions = (struct hl_job_actions){0};
     j->unsaved = true;
     j->behind = false;
-    waiters_end(j, st, why);
     if (j->saved.run == NULL) { /* the submission was refused: the job never existed */
+        waiters_end(j, st, why);
         hl_warn("job not accepted, its record can't be written job=%s error=\"%s\"", j->id, why);
         jobs_remove(j);
         job_free(j);
         return;
     }
+    char told[HL_ERROR_TEXT_MAX];
+    snprintf(told, sizeof(told),
+             "%.700s; the Controller tries again until it is stored, a restart before that forgets "
+             "it",
+             why);
+    waiters_end(j, st, told);
     hl_error("job state not saved, its actions wait job=%s error=\"%s\"", j->id, why);
 }
 
