@@ -310,3 +310,104 @@ TEST_IN(setup, open_teardown, a_version_that_the_store_refuses_never_was)
     assert_int_equal(hl_json_int(r, "version", 0), 2);
     json_decref(r);
 }
+
+/* ---- drains and reservations ----------------------------------------------------------------- */
+
+static json_t *drain_of(const char *reason)
+{
+    return json_pack("{s:s s:b s:s}", "name", "n0", "drained", 1, "reason", reason);
+}
+
+/* For ten minutes from now. */
+static json_t *reservation_of(const char *reason)
+{
+    return json_pack("{s:[s] s:i s:i s:s}", "names", "n0", "inMs", 0, "forMs", 600000, "reason",
+                     reason);
+}
+
+/* A text of the only node as it is listed. */
+static void node_text(const char *field, char *out, size_t cap)
+{
+    json_t *r = ask("listNodes", NULL);
+    snprintf(out, cap, "%s",
+             hl_json_str(json_array_get(hl_json_list(r, "nodes"), 0), field, "missing"));
+    json_decref(r);
+}
+
+static void wait_node_text(const char *field, const char *wanted)
+{
+    char text[256] = "";
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    for (; strcmp(text, wanted) != 0; poll(NULL, 0, 10)) {
+        assert_true(hl_now_ns() < end);
+        node_text(field, text, sizeof(text));
+    }
+}
+
+/* Two calls that both take effect in memory before the store refuses them. */
+static void refuse_two(const char *method, json_t *first, json_t *second, const char *field)
+{
+    struct asked a, b;
+    char text[256];
+    sqlite3 *db = lock_store();
+    ask_begin(&a, method, first);
+    wait_node_text(field, "first");
+    ask_begin(&b, method, second);
+    wait_node_text(field, "second");
+    ask_end(&a);
+    ask_end(&b);
+    sqlite3_close(db);
+    assert_int_equal(a.st, HL_EBUSY);
+    assert_int_equal(b.st, HL_EBUSY);
+    node_text(field, text, sizeof(text));
+    assert_string_equal(text, "");
+}
+
+TEST_IN(setup, open_teardown, two_drains_that_the_store_refuses_leave_nothing)
+{
+    register_node(NULL);
+    refuse_two("drainNode", drain_of("first"), drain_of("second"), "drainReason");
+}
+
+TEST_IN(setup, open_teardown, two_reservations_that_the_store_refuses_leave_nothing)
+{
+    register_node(NULL);
+    refuse_two("reserveNodes", reservation_of("first"), reservation_of("second"), "reservedReason");
+}
+
+TEST_IN(setup, open_teardown, a_repeated_drain_is_answered_when_it_is_durable)
+{
+    struct asked a, same;
+    register_node(NULL);
+    gate_set(true);
+    ask_begin(&a, "drainNode", drain_of("first"));
+    gate_wait();
+    ask_begin(&same, "drainNode", drain_of("first"));
+    poll(NULL, 0, 200); /* an early answer has arrived by then */
+    json_decref(ask("listNodes", NULL));
+    assert_false(same.answered);
+    gate_set(false);
+    ask_end(&a);
+    ask_end(&same);
+    assert_true(hl_json_bool(a.result, "changed", 0));
+    assert_false(hl_json_bool(same.result, "changed", 1));
+    json_decref(a.result);
+    json_decref(same.result);
+    wait_node_text("drainReason", "first");
+}
+
+TEST_IN(setup, open_teardown, a_cancel_that_is_not_stored_says_that_it_is_tried_again)
+{
+    char id[64];
+    struct asked a;
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    sqlite3 *db = lock_store();
+    ask_begin(&a, "cancelJob", json_pack("{s:s}", "id", id));
+    ask_end(&a);
+    sqlite3_close(db);
+    assert_int_equal(a.st, HL_EBUSY);
+    assert_non_null(strstr(a.text, "the Controller tries again"));
+    wait_state(id, "stopping");
+}

@@ -52,6 +52,12 @@ struct node_reservation {
     char reason[256];
 };
 
+/* since_ms 0 = not drained. */
+struct node_drained {
+    int64_t since_ms;
+    char reason[256];
+};
+
 /* What a silent Agent still runs, according to another Agent of its machine. */
 struct node_strays {
     bool asked;  /* a call is under way */
@@ -91,6 +97,11 @@ struct node {
     int64_t drained_ms; /* since when it is drained; 0 = not drained */
     char drain_reason[256];
     struct node_reservation reserved;
+    /* Calls whose drain, or reservation, is being written, and what the store had before them or
+     * has accepted since: if it refuses the last of them, that is restored. */
+    unsigned drains, reserves;
+    struct node_drained drain_kept;
+    struct node_reservation reserve_kept;
     bool held; /* it runs containers of a job with a damaged record, so it gets no others */
     struct hl_api_health health; /* of its last test */
     struct hl_arena health_arena;

@@ -15,7 +15,6 @@
 
 struct reserved_node {
     char name[sizeof(((struct node *)0)->name)];
-    struct node_reservation was;
 };
 
 struct reserve_call {
@@ -33,13 +32,20 @@ static void node_set_reserved(struct node *n, const struct node_reservation *r)
     n->controller->slots_changed = true; /* shorter or gone: some gang may start */
 }
 
-/* The last first: a node that was named twice has this call's reservation as its second `was`. */
-static void take_back(const struct reserve_call *r)
+/* If the store refused it, each node gets back what the store has, unless a later reservation is
+ * still being written. A node that was named twice counts twice. */
+static void reserve_ended(const struct reserve_call *r, hl_status st)
 {
-    for (size_t i = r->count; i-- > 0;) {
+    for (size_t i = 0; i < r->count; i++) {
         struct node *n = node_find(r->c, r->nodes[i].name);
-        if (n != NULL)
-            node_set_reserved(n, &r->nodes[i].was);
+        if (n == NULL)
+            continue;
+        if (n->reserves > 0) /* 0: the node was forgotten and has come back meanwhile */
+            n->reserves--;
+        if (st == HL_OK)
+            n->reserve_kept = r->now;
+        else if (n->reserves == 0)
+            node_set_reserved(n, &n->reserve_kept);
     }
 }
 
@@ -49,10 +55,11 @@ static void on_reserved(void *arg, hl_status st, const char *text)
     if (controller_stopped(r->c)) {
         call_reject(r->call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
     } else if (st != HL_OK) {
-        take_back(r);
+        reserve_ended(r, st);
         call_reject(r->call, hl_fail(st, "%s", text));
     } else {
         const struct hl_node_window w = r->now.window;
+        reserve_ended(r, st);
         for (size_t i = 0; i < r->count; i++)
             hl_info("node's reservation is changed node=%s from_ms=%" PRId64 " until_ms=%" PRId64
                     " reason=\"%s\"",
@@ -128,12 +135,13 @@ void method_reserve_nodes(void *arg, struct hl_rpc_call *call,
         struct node *n = node_find(c, p->names.items[i]);
         struct reserved_node *kept = &r->nodes[r->count++];
         memcpy(kept->name, n->name, sizeof(kept->name));
-        kept->was = n->reserved;
+        if (n->reserves++ == 0) /* what is in effect is durable */
+            n->reserve_kept = n->reserved;
         node_set_reserved(n, &r->now);
     }
     st = reserve_write(r);
     if (st != HL_OK) {
-        take_back(r);
+        reserve_ended(r, st);
         free(r);
         call_reject(call, st);
     }
