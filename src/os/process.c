@@ -316,9 +316,19 @@ static hl_status await_exec(const struct hl_spawn *spec, int fd)
     return n == (ssize_t)sizeof(r) ? explain_report(spec, r) : HL_OK;
 }
 
+/* exec keeps an ignored SIGCHLD of the program that started this one. Children could then not be
+ * waited for: the kernel reaps them, and their exit codes are lost. */
+static void keep_children(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGCHLD, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
+        signal(SIGCHLD, SIG_DFL);
+}
+
 hl_status hl_process_spawn(const struct hl_spawn *spec, pid_t *out)
 {
     int ends[2];
+    keep_children();
     if (spec->pass_count > 8)
         return hl_fail(HL_EINVAL, "exec %s: too many descriptors to pass", spec->program);
     if (pipe2(ends, O_CLOEXEC) < 0)

@@ -89,7 +89,7 @@ void hl_process_raise_files(void);
 
 /* Starts a process in its own session and process group, with default signals and no other
  * descriptors. Returns when exec has succeeded or failed. The caller must reap it; it outlives the
- * caller unless die_with_parent is set. */
+ * caller unless die_with_parent is set. SIGCHLD is no longer ignored afterwards. */
 hl_status hl_process_spawn(const struct hl_spawn *spec, pid_t *out) HL_CHECK;
 /* Search `path` (a PATH; NULL = the system's default) for `name`; with a "/" inside it is taken as
  * is. */

@@ -1,6 +1,7 @@
 /* Short programs: how much of their output is kept. */
 #include "support/test.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,6 +46,20 @@ TEST(the_newest_bytes_are_kept_where_those_are_wanted)
     hl_command_fini(&r);
     r = run("i=0; while [ $i -lt 400 ]; do printf %0100d $i; i=$((i + 1)); done", false, 7);
     assert_string_equal(hl_command_text(&r.out), "0000399");
+    hl_command_fini(&r);
+}
+
+TEST(the_result_is_known_also_where_ends_of_children_were_ignored)
+{
+    signal(SIGCHLD, SIG_IGN); /* as a parent's exec may leave it */
+    struct hl_command_result r = {0};
+    char *argv[] = {(char *)"sh", (char *)"-c", (char *)"exit 3", NULL};
+    const struct hl_command c = {
+        .program = "/bin/sh", .argv = argv, .env = environ, .timeout_ms = 5000};
+    hl_status st = hl_command_run(&c, &r);
+    signal(SIGCHLD, SIG_DFL);
+    assert_int_equal(st, HL_OK);
+    assert_int_equal(r.exit_code, 3);
     hl_command_fini(&r);
 }
 
