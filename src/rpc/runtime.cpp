@@ -130,19 +130,29 @@ bool Runtime::post(Job job)
     return true;
 }
 
-void Runtime::run(Job job)
+/* The gate opens when the posted job is destroyed: after it ran or threw, or if the runtime has
+ * ended before. */
+hl_status Runtime::run(Job job)
 {
     Mutex gate;
-    bool done = false;
-    bool posted = post([&] {
-        job();
+    bool done = false, ran = false;
+    std::string error;
+    auto open = kj::defer([&] {
         Locked lock(gate);
         done = true;
         gate.wake();
     });
+    (void)post([&, opens = kj::mv(open)] {
+        KJ_IF_MAYBE (e, kj::runCatchingExceptions([&] { job(); }))
+            error = e->getDescription().cStr();
+        ran = true;
+    });
     Locked lock(gate);
-    while (posted && !done)
+    while (!done)
         gate.wait();
+    if (!ran)
+        return hl_fail(HL_ECANCELED, "the RPC runtime has ended");
+    return error.empty() ? HL_OK : hl_fail(HL_EIO, "RPC runtime: %s", error.c_str());
 }
 
 bool Runtime::on_thread() const

@@ -90,8 +90,9 @@ class Runtime : public std::enable_shared_from_this<Runtime>
     void stop();
     /* Runs the job on the KJ thread. False: stop() was called, and the job is dropped. */
     bool post(Job job);
-    /* Posts the job and waits until it has run. Not for the KJ thread. */
-    void run(Job job);
+    /* Posts the job and waits until it has run; fails if it threw, or if the runtime has ended. Not
+     * for the KJ thread. */
+    hl_status run(Job job) HL_CHECK;
     bool on_thread() const;
 
     /* KJ thread. */

@@ -543,7 +543,11 @@ try {
         hl_warn(
             "every peer that reaches this port may do everything; set auth.secret_file address=%s",
             server->address.c_str());
-    rpc->runtime->run([&] { server->core->listen(fd, server->address); });
+    hl_status st = rpc->runtime->run([&] { server->core->listen(fd, server->address); });
+    if (st != HL_OK) {
+        unlink_socket(server->address, server->inode);
+        return hl_fail_prefix(st, "listen on %s: ", opts->address);
+    }
     *out = server.release();
     return HL_OK;
 
@@ -563,10 +567,12 @@ extern "C" void hl_rpc_server_close(struct hl_rpc_server *server)
         return;
     server->core->closed.store(true, std::memory_order_release);
     unlink_socket(server->address, server->inode);
-    server->core->runtime->run([&] {
+    hl_status st = server->core->runtime->run([&] {
         server->core->shutdown();
         server->core->runtime->remove(server->core);
     });
+    if (st != HL_OK)
+        hl_debug("RPC: closing the server on %s: %s", server->address.c_str(), hl_error_text());
     delete server;
 }
 

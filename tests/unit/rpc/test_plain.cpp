@@ -6,6 +6,7 @@
 #include <capnp/ez-rpc.h>
 #include <kj/async-io.h>
 
+#include "rpc/runtime.hpp"
 #include "rpc/versions.hpp"
 
 #include <atomic>
@@ -247,6 +248,22 @@ void a_helios_peer_talks_to_a_generated_server(void **)
     end = true;
     thread.join();
 }
+
+/* Otherwise the thread that waits for it would wait forever. */
+void a_job_that_throws_fails_and_the_runtime_goes_on(void **)
+{
+    auto runtime = std::make_shared<hl::rpc::Runtime>();
+    bool ran = false;
+    assert_int_equal(runtime->start(), HL_OK);
+    hl_status st = runtime->run([] { KJ_FAIL_REQUIRE("no room for a watch"); });
+    assert_int_equal(st, HL_EIO);
+    assert_non_null(strstr(hl_error_text(), "no room for a watch"));
+    assert_int_equal(runtime->run([&] { ran = true; }), HL_OK);
+    assert_true(ran);
+    runtime->stop();
+    assert_int_equal(runtime->run([&] { ran = false; }), HL_ECANCELED);
+    assert_true(ran);
+}
 } // namespace
 
 int main()
@@ -256,6 +273,7 @@ int main()
         cmocka_unit_test(texts_are_made_utf8_and_floats_must_be_finite),
         cmocka_unit_test(a_small_message_cannot_become_a_large_one),
         cmocka_unit_test(a_helios_peer_talks_to_a_generated_server),
+        cmocka_unit_test(a_job_that_throws_fails_and_the_runtime_goes_on),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
