@@ -194,6 +194,13 @@ void hl_archive_stop_with(const atomic_bool *stop)
     stop_of_thread = stop;
 }
 
+const atomic_bool *archive_take_stop(void)
+{
+    const atomic_bool *stop = stop_of_thread;
+    stop_of_thread = NULL;
+    return stop;
+}
+
 bool archive_is_stopped(const atomic_bool *cancel)
 {
     return (cancel != NULL && atomic_load_explicit(cancel, memory_order_relaxed)) ||

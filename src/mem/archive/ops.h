@@ -40,6 +40,9 @@ struct hl_archive {
 
 /* Whether `cancel` (may be NULL) or this thread's own flag asks to stop. */
 bool archive_is_stopped(const atomic_bool *cancel);
+/* Takes this thread's flag away, for work that a stop must not leave undone; give it back with
+ * hl_archive_stop_with. */
+const atomic_bool *archive_take_stop(void);
 
 struct hl_archive_ops {
     const char *scheme;

@@ -493,7 +493,12 @@ static hl_status put_multipart(struct s3_archive *a, const char *key, const void
     if (st == HL_OK)
         return check_object(a, key, size, crc, what);
     snprintf(why, sizeof(why), "%s", hl_error_text());
-    if (abort_upload(a, key, upload) != HL_OK)
+    /* A thread that was stopped aborts its upload all the same: the store would keep the parts, and
+     * charge for them, until the archive is opened again. */
+    const atomic_bool *stop = archive_take_stop();
+    hl_status aborted = abort_upload(a, key, upload);
+    hl_archive_stop_with(stop);
+    if (aborted != HL_OK)
         hl_warn("parts of an upload stay in the store until the archive is opened again: %s",
                 hl_error_text());
     return hl_fail(st, "%s", why);

@@ -360,6 +360,49 @@ TEST(an_upload_that_fails_is_aborted)
     free(sh.bytes);
 }
 
+struct stopping {
+    struct server *server;
+    unsigned served;
+    atomic_bool stop;
+};
+
+/* Stops the put once the server has taken so many requests. */
+static void *stop_main(void *arg)
+{
+    struct stopping *s = arg;
+    while (atomic_load(&s->server->served) < s->served)
+        usleep(1000);
+    atomic_store(&s->stop, true);
+    return NULL;
+}
+
+TEST(an_upload_that_is_stopped_is_aborted)
+{
+    struct server s;
+    struct rig r;
+    struct stopping stopping = {.server = &s, .served = 4};
+    pthread_t thread;
+    struct shard sh = shard_make(id_of(1), 20000, 1, 1);
+    server_start(&s);
+    say_empty(&s);
+    say(&s, (struct answer){.head = "200 OK", .body = UPLOAD});
+    say(&s, (struct answer){.mute = true}); /* the first part */
+    say(&s, (struct answer){.head = "204 No Content"});
+    server_run(&s);
+    open_at(&s, &r, 30000, 8192);
+    assert_int_equal(pthread_create(&thread, NULL, stop_main, &stopping), 0);
+    hl_archive_stop_with(&stopping.stop);
+    assert_int_equal(put(&r, &sh), HL_ECANCELED);
+    assert_asked(&s, 4, "DELETE /bucket/a/b/");
+    assert_asked(&s, 4, "?uploadId=u%261 ");
+    assert_int_equal(put(&r, &sh), HL_ECANCELED); /* the thread is still stopped */
+    hl_archive_stop_with(NULL);
+    pthread_join(thread, NULL);
+    rig_close(&r);
+    server_stop(&s);
+    free(sh.bytes);
+}
+
 TEST(a_completion_that_says_200_and_means_no_is_a_failure)
 {
     struct server s;
