@@ -26,7 +26,8 @@
 #include "mem/pool/pool.h"
 #include "os/loop.h"
 
-#define CLOCK_MS 50
+#define CLOCK_MS      50
+#define OTHER_LOOK_MS 20 /* longest wait before the next look at flags that wake no thread */
 
 struct waiter {
     l4_done done;
@@ -79,6 +80,29 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     return HL_OK;
 }
 
+/* A cut and a heal bring shards in beside the loads, so another thread may be writing this one: its
+ * end is waited for, and if it fails, the room is ours. *there: the other has sealed it. */
+static hl_status take_room(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_extent *out,
+                           bool *there)
+{
+    const uint64_t deadline = hl_now_ns() + l4_room_wait_ns(d);
+    struct hl_pool_ref ref;
+    for (;;) {
+        uint64_t seen = hl_pool_changes(d->pool);
+        *there = hl_pool_find(d->pool, want->id, &ref) == HL_OK;
+        hl_status st = *there ? HL_OK : l4_alloc(d, want, out);
+        if (st != HL_EEXIST)
+            return st;
+        if (atomic_load_explicit(&d->stopping, memory_order_relaxed) ||
+            (want->cancel != NULL && atomic_load_explicit(want->cancel, memory_order_relaxed)))
+            return hl_fail(HL_ECANCELED, "it was stopped, or the daemon is shutting down");
+        if (hl_now_ns() >= deadline)
+            return hl_fail(HL_EBUSY, "shard %s is being brought into the pool; try again",
+                           hl_id_format(want->id).s);
+        hl_pool_wait_change(d->pool, seen, hl_now_ns() + OTHER_LOOK_MS * HL_NS_PER_MS);
+    }
+}
+
 /* Runs in a worker. The room is counted in `filling` until its shard is sealed: a thread that looks
  * for room then knows that this will soon be a shard that can be evicted. */
 static hl_status load_now(struct hl_l3d *d, struct hl_id id, const atomic_bool *stop,
@@ -105,7 +129,10 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id, const atomic_bool *
                                  .cancel = stop,
                                  .fills = true,
                                  .takes_free_only = takes_free_only};
-    HL_TRY(l4_alloc(d, &want, &x));
+    bool there;
+    HL_TRY(take_room(d, &want, &x, &there));
+    if (there)
+        return HL_OK;
     hl_status st = l4_fetch(d, &x, &crc, crcs);
     if (st == HL_OK)
         st = hl_pool_seal(d->pool, &x, crc, crcs, hl_chunk_count(size), &ref);

@@ -1,6 +1,7 @@
 /* Stores shards of the pool in the archive. */
 
 #include "base/clock.h"
+#include "base/crc32.h"
 #include "base/plane.h"
 #include "l3d/l4.h"
 #include "l3d/l4_private.h"
@@ -27,6 +28,19 @@ bool l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size)
     return a != NULL && !l4_bad_has(d, id) && hl_archive_size(a, id, size) == HL_OK;
 }
 
+/* Removes a bad archived copy. What counts as bad may be read well later, by another mount or
+ * network, so it only goes if the pool's copy is good. */
+static hl_status make_way(struct hl_archive *a, const struct hl_pool_ref *ref, const char *bytes)
+{
+    if (hl_crc32(0, bytes, ref->size) != ref->crc32)
+        return hl_fail(HL_ECORRUPT,
+                       "shard %s: the copies in the pool and in the archive are both damaged",
+                       hl_id_format(ref->id).s);
+    (void)!hl_archive_remove(a, ref->id);
+    hl_error_clear();
+    return HL_OK;
+}
+
 hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
 {
     struct hl_pool_ref ref;
@@ -37,14 +51,15 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
     HL_TRY(l4_need(d, &a));
     HL_TRY(claim_sign(d, a));
     HL_TRY(hl_pool_pin(d->pool, id, 0, &ref));
-    if (l4_bad_has(d, id)) { /* the pool has a good copy to replace it */
-        (void)!hl_archive_remove(a, id);
-        hl_error_clear();
-    }
     size_t len;
-    const char *base = hl_pool_base(d->pool, &len);
+    const char *bytes = (const char *)hl_pool_base(d->pool, &len) + ref.offset;
+    hl_status st = l4_bad_has(d, id) ? make_way(a, &ref, bytes) : HL_OK;
+    if (st != HL_OK) {
+        hl_pool_unpin(d->pool, &ref);
+        return st;
+    }
     uint64_t begun_ns = hl_now_ns();
-    hl_status st = hl_archive_put(a, id, base + ref.offset, ref.size, ref.crc32);
+    st = hl_archive_put(a, id, bytes, ref.size, ref.crc32);
     if (st != HL_EEXIST)
         l4_count_transfer(HL_API_TIER_L3, HL_API_TIER_L4, ref.size, begun_ns, st);
     hl_pool_unpin(d->pool, &ref);
