@@ -3,13 +3,13 @@ with torch's operations, on CUDA."""
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Collection
 
 import torch
 
 from ._abi import DEVICE, HOLD, HybridPSError
 from ._group import TYPES
-from ._params import raw_grad
+from ._params import raw_grad, set_grad
 from ._tensors import is_at
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ def norm_of(stepper: Any, scale: float) -> tuple[float, bool]:
         found = _device_norms(state, slots, scale)
         on_host = [s for s in slots if s.given is not None and not s.has_grad]
     else:
-        found, on_host = [], [s for s in slots if raw_grad(s.param) is not None]
+        found, on_host = [], [s for s in slots if raw_grad(s.param) is not None and s.gradient >= 0]
     found += [_norm(state, s, stepper.host_address(s), scale) for s in on_host]
+    found += [_torch_norm(grad, scale) for p in stepper.all_params() if stepper.slot_of(p) is None
+              for grad in [raw_grad(p)] if grad is not None]
     for squares, good in found:
         total += squares
         finite = finite and good
@@ -44,13 +46,17 @@ def _device_norms(state: Any, slots: list["Slot"], scale: float) -> list[tuple[f
         state.pool.access(bundle)
         try:
             if slot.cuda:
-                g = slot.view(slot.gradient, DEVICE).double().mul(scale)
-                found.append((float(g.square().sum()), bool(g.isfinite().all())))
+                found.append(_torch_norm(slot.view(slot.gradient, DEVICE), scale))
             else:
                 found.append(_norm(state, slot, slot.address, scale))
         finally:
             state.pool.release(bundle, HOLD)
     return found
+
+
+def _torch_norm(grad: torch.Tensor, scale: float) -> tuple[float, bool]:
+    g = grad.detach().double().mul(scale)
+    return float(g.square().sum()), bool(g.isfinite().all())
 
 
 def _norm(state: Any, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]:
@@ -62,6 +68,23 @@ def _norm(state: Any, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]
         address = at(slot.gradient)
     return state.pool.norm(address, TYPES[slot.param.dtype], slot.param.numel(), scale,
                            torch.get_num_threads())
+
+
+def step_by_torch(stepper: Any, managed: Collection[torch.nn.Parameter]) -> None:
+    """Step by torch's own step, which does not see the gradients of the managed parameters given here
+    and sees the others times the stepper's factor. Hooks have run."""
+    optimizer, step = stepper.optimizer, type(stepper.optimizer).step
+    hidden, own = {id(p) for p in managed}, [(p, raw_grad(p)) for p in stepper.all_params()]
+    try:
+        for p, grad in own:
+            if id(p) in hidden:
+                set_grad(p, None)
+            elif grad is not None and stepper.factor != 1.0:
+                set_grad(p, grad.detach() * stepper.factor)
+        getattr(step, "__wrapped__", step)(optimizer)
+    finally:
+        for p, grad in own:
+            set_grad(p, grad)
 
 
 def check_held(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]], state: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
-from ._adam import adams_on_cuda, check_held
+from ._adam import adams_on_cuda, check_held, step_by_torch
 from ._group import TYPES
 from ._home import Shown
 from ._params import count_write, raw_data, raw_grad, set_grad
@@ -158,25 +158,14 @@ class Stepper:
         phases = self.phases
         phases.state.usable()
         phases.leave()
-        phases.state.check_reduced(self.slots())
         phases.state.pool.moment(b"ADAM", b"step", phases.state.reserved_bytes())
         self.adopt()
-        others = self._not_managed()
-        native = self.native and self._can_native() and (self.apart or not others)
-        if not native and (self.apart or any(s.gone for s in self.slots())):
-            raise HybridPSError("this step needs all state on the host at once, but it is on the "
-                                "device, or host memory has a limit, or gradients are in the place "
-                                "of parameters: only native Adam's own steps work (no sparse "
-                                "gradients, none of " + ", ".join(_OTHER_ADAMS) + ")" +
-                                phases.state.facts())
-        if not native and phases.state.shard and (args or kwargs.get("closure")):
-            raise HybridPSError("a step with a closure, of an optimizer whose state ranks share: "
-                                "manage with shard=False" + phases.state.facts())
+        # Beside unmanaged parameters torch steps all of them, if it can.
+        native = self._is_native(args[0] if args else kwargs.get("closure"),
+                                 self.apart or self.factor != 1.0 or not self._not_managed())
         if native:
             args, kwargs = self._before_step(args, kwargs)
             out = self._native_step(*args, **kwargs)
-            if others:
-                self._step_others()
         else:
             with self._others_hidden():
                 out = step(*args, **kwargs)
@@ -192,26 +181,31 @@ class Stepper:
         phases.state.fresh = True
         return out
 
+    def _is_native(self, closure: Any, wanted: bool = True) -> bool:
+        """Whether libhelios takes a step by the gradients that exist now."""
+        state = self.phases.state
+        state.check_reduced(self.slots())
+        if wanted and self.native and self._can_native():
+            return True
+        if self.apart or self.factor != 1.0 or any(s.gone for s in self.slots()):
+            raise HybridPSError("this step needs all state on the host at once, but it is on the "
+                                "device, or host memory has a limit, or gradients are in the place "
+                                "of parameters, or have a loss's scale: only native Adam's own steps "
+                                "work (no sparse gradients, none of " + ", ".join(_OTHER_ADAMS) +
+                                ")" + state.facts())
+        if state.shard and closure is not None:
+            raise HybridPSError("a step with a closure, of an optimizer whose state ranks share: "
+                                "manage with shard=False" + state.facts())
+        return False
+
     def _not_managed(self) -> bool:
         """Whether it also steps unmanaged parameters, such as those of a new head."""
-        return any(raw_grad(p) is not None and self._slot_of(p) is None for p in self.all_params())
+        return any(raw_grad(p) is not None and self.slot_of(p) is None for p in self.all_params())
 
-    def _slot_of(self, p: torch.nn.Parameter) -> "Slot | None":
+    def slot_of(self, p: torch.nn.Parameter) -> "Slot | None":
         """None: it is unmanaged, or frozen with a gradient that was assigned by hand."""
         slot = self.phases.state.by_param.get(id(p))
         return slot if slot is not None and slot.gradient >= 0 else None
-
-    def _step_others(self) -> None:
-        """Step them by torch's own step, which sees no managed gradient. Hooks have run."""
-        step = type(self.optimizer).step
-        hidden = [(p, raw_grad(p)) for p in self.all_params() if self._slot_of(p) is not None]
-        for p, _ in hidden:
-            set_grad(p, None)
-        try:
-            getattr(step, "__wrapped__", step)(self.optimizer)
-        finally:
-            for p, grad in hidden:
-                set_grad(p, grad)
 
     def _tell_schedulers(self) -> None:
         """A scheduler made before the optimizer was managed counts steps, for its own warnings."""
@@ -483,7 +477,7 @@ class Stepper:
         if not self._plain_adam():
             return False
         for p in self.all_params():
-            grad, slot = raw_grad(p), self._slot_of(p)
+            grad, slot = raw_grad(p), self.slot_of(p)
             if grad is None or (slot is not None and not self._mine(slot)):
                 continue
             if slot is None and self._plain_adam():
@@ -523,6 +517,9 @@ class Stepper:
             with torch.enable_grad():
                 loss = closure()
             self.phases.leave()
+            if not self._is_native(closure):  # by the gradients that it computed
+                step_by_torch(self, ())
+                return loss
         self._begin_anew()
         groups = {id(p): g for g in self.optimizer.param_groups for p in g["params"]}
         if self.on_device:
@@ -540,6 +537,8 @@ class Stepper:
                         self.phases.state.pool.publish([slot.tensor])
                     slot.written = True
                     self._taken(slot)
+        if self._not_managed():
+            step_by_torch(self, [p for p in self.all_params() if self.slot_of(p) is not None])
         return loss
 
     def _begin_anew(self) -> None:

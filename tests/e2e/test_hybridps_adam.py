@@ -12,6 +12,7 @@ from support import needs  # noqa: E402
 
 torch = needs.torch()
 
+import hybridps  # noqa: E402
 from helios import _loader  # noqa: E402
 
 BUILD = needs.BUILD
@@ -120,6 +121,91 @@ class AdamAsTorch(unittest.TestCase):
                     self.assertTrue(torch.equal(m[read], g.float()[read]))
                     same = read & ~torch.isnan(keep)  # elsewhere 0 * inf made p a NaN
                     self.assertTrue(torch.equal(out[same].view(torch.int16), keep.to(dtype)[same].view(torch.int16)))
+
+
+class BesideUnmanagedParameters(unittest.TestCase):
+    """One optimizer steps a managed body and a head that is not managed."""
+
+    def setUp(self):
+        torch.set_num_threads(1)
+
+    def run_on(self, device, use, dtype=torch.float32):
+        """use(optimizer, run, device) makes a step; run() is the loss. device None: plain torch."""
+        torch.manual_seed(0)
+        body = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8)).to(dtype)
+        head, x = torch.nn.Linear(8, 4).to(dtype), torch.randn(4, 8, dtype=dtype)
+        both = [*body.parameters(), *head.parameters()]
+        optimizer = torch.optim.Adam(both, lr=1e-2, eps=1e-2, foreach=False)
+        client = None if device is None else hybridps.manage(body, optimizer, device="emu:128KiB",
+                                                             chunk_bytes=8192, optimizer_device=device)
+        try:
+            for _ in range(4):
+                use(optimizer, lambda: head(body(x)).square().mean(), device)
+        finally:
+            if client is not None:
+                client.close()
+        return [p.detach().clone() for p in both]
+
+    def same(self, use, *args, devices=("host", "auto")):
+        plain = self.run_on(None, use, *args)
+        for device in devices:
+            with self.subTest(device):
+                self.assertTrue(all(map(torch.equal, self.run_on(device, use, *args), plain)))
+
+    @staticmethod
+    def with_closure(optimizer, run, _):
+        def closure():
+            optimizer.zero_grad(set_to_none=True)
+            loss = run()
+            loss.backward()
+            return loss
+        assert isinstance(optimizer.step(closure).item(), float)
+
+    def test_a_closure_that_makes_the_gradients(self):
+        self.same(self.with_closure)
+
+    def test_a_closure_that_makes_gradients_that_native_adam_does_not_take(self):
+        self.same(self.with_closure, torch.float64, devices=("host",))
+
+    def test_a_scaled_and_clipped_loss(self):
+        def use(optimizer, run, device):
+            optimizer.zero_grad(set_to_none=True)
+            (run() * 1024).backward()
+            if device is None:
+                grads = [p.grad.mul_(1 / 1024) for p in optimizer.param_groups[0]["params"]]
+                norm = sum(g.double().square().sum() for g in grads).item() ** 0.5
+                for g in grads:
+                    g.mul_(min(1.0, 0.0625 / (norm + 1e-6)))
+                optimizer.step()
+                return
+            scaler = hybridps.GradScaler(1024.0)
+            norms.append(scaler.clip_grad_norm_(optimizer, 0.0625))
+            scaler.step(optimizer)
+
+        norms = []
+        expected = self.run_on(None, use)
+        for device in ("host", "auto"):
+            with self.subTest(device):
+                for mine, theirs in zip(self.run_on(device, use), expected):
+                    self.assertTrue(torch.allclose(mine, theirs, rtol=1e-5, atol=1e-7))
+        self.assertGreater(min(norms), 0.0625)  # it was clipped
+
+    def test_a_step_is_skipped_when_the_head_s_gradient_is_infinite(self):
+        def use(optimizer, run, device):
+            optimizer.zero_grad(set_to_none=True)
+            run().backward()
+            optimizer.param_groups[0]["params"][-1].grad[0] = float("inf")
+            if device is not None:
+                hybridps.GradScaler(2.0).step(optimizer)
+        self.same(use)
+
+    def test_a_scale_is_refused_by_steps_that_would_leave_it(self):
+        def use(optimizer, run, _):
+            run().backward()
+            optimizer.param_groups[0]["amsgrad"] = True
+            hybridps.GradScaler(2.0).step(optimizer)
+        with self.assertRaisesRegex(hybridps.HybridPSError, "have a loss's scale: only native Adam"):
+            self.run_on("host", use)
 
 
 if __name__ == "__main__":
