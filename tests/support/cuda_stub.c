@@ -57,11 +57,8 @@ static struct memory memories[SOME];
 static struct mapping mappings[SOME];
 static struct span reserved[SOME], pinned[SOME];
 static size_t used;
-/* initial-exec: ThreadSanitizer misjudges memory of threads that the loader allocates (it reads its
- * size from before its start, and reports races with its release). */
-#define THREADS_OWN static _Thread_local __attribute__((tls_model("initial-exec")))
-THREADS_OWN struct CUctx_st *stack[CONTEXTS];
-THREADS_OWN int depth;
+static _Thread_local struct CUctx_st *stack[CONTEXTS];
+static _Thread_local int depth;
 
 unsigned long stub_setting(const char *name, unsigned long otherwise)
 {
