@@ -123,8 +123,11 @@ static hl_status add_labelled(char *line, const char *owner, const char *contain
                                          .own = own});
 }
 
-hl_status hl_labelled_find(enum hl_engine_kind kind, const char *containers_dir, const char *only,
-                           struct hl_arena *arena, struct hl_stranger_list *out)
+/* Lists the engine's containers that have the label; `state` = NULL: in any state. A container of
+ * Helios is listed once for each of its ranks. */
+static hl_status list_labelled(enum hl_engine_kind kind, const char *label, const char *state,
+                               const char *containers_dir, const char *only, struct hl_arena *arena,
+                               struct hl_stranger_list *out)
 {
     struct hl_stranger_list list = {0};
     struct hl_engine_ranks e;
@@ -133,15 +136,25 @@ hl_status hl_labelled_find(enum hl_engine_kind kind, const char *containers_dir,
     HL_TRY(hl_engine_client(kind, &e));
     hl_engine_owner(containers_dir, owner);
     struct hl_args args = hl_engine_args(&e, arena);
-    static const char *const having[] = {HL_LABEL_CONTAINER, NULL};
+    const char *const having[] = {label, NULL};
     static const char *const shown[] = {HL_LABEL_OWNER, HL_LABEL_CONTAINER, NULL};
     hl_engine_list_args(kind, having, shown, &args);
+    if (state != NULL)
+        hl_args_printf(&args, "--filter=status=%s", state);
+    if (hl_arena_failed(arena)) /* without a filter it would list others' containers */
+        return hl_fail(HL_ENOMEM, "out of memory listing an engine's containers");
     HL_TRY(hl_engine_call(&e, &args, NULL, HL_ENGINE_CALL_MS, &r));
     char *at = r.out.data;
     for (char *line; at != NULL && (line = strsep(&at, "\n")) != NULL;)
         HL_TRY(add_labelled(line, owner, containers_dir, only, arena, &list));
     *out = list;
     return HL_OK;
+}
+
+hl_status hl_labelled_find(enum hl_engine_kind kind, const char *containers_dir, const char *only,
+                           struct hl_arena *arena, struct hl_stranger_list *out)
+{
+    return list_labelled(kind, HL_LABEL_CONTAINER, NULL, containers_dir, only, arena, out);
 }
 
 static hl_status end_labelled(enum hl_engine_kind kind, const struct hl_stranger *x)
@@ -156,30 +169,13 @@ static hl_status end_labelled(enum hl_engine_kind kind, const struct hl_stranger
     return hl_engine_call(&e, &args, NULL, HL_ENGINE_CALL_MS, &r);
 }
 
-/* Lists what the engine runs for another state directory, whether its shim lives or not. One
- * container of Helios is listed once for each of its ranks. */
+/* Lists what the engine runs for another state directory, whether its shim lives or not. */
 static hl_status find_running(enum hl_engine_kind kind, const char *state_directory,
                               const char *containers_dir, struct hl_arena *arena,
                               struct hl_stranger_list *out)
 {
-    struct hl_engine_ranks e;
-    char owner[16];
-    HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
-    HL_TRY(hl_engine_client(kind, &e));
-    hl_engine_owner(containers_dir, owner);
-    struct hl_args args = hl_engine_args(&e, arena);
-    const char *const having[] = {hl_arena_printf(arena, HL_LABEL_STATE "=%s", state_directory),
-                                  NULL};
-    static const char *const shown[] = {HL_LABEL_OWNER, HL_LABEL_CONTAINER, NULL};
-    hl_engine_list_args(kind, having, shown, &args);
-    hl_args_add(&args, "--filter=status=running");
-    if (hl_arena_failed(arena)) /* without the filter it would list others' containers */
-        return hl_fail(HL_ENOMEM, "out of memory listing containers of a silent Agent");
-    HL_TRY(hl_engine_call(&e, &args, NULL, HL_ENGINE_CALL_MS, &r));
-    char *at = r.out.data;
-    for (char *line; at != NULL && (line = strsep(&at, "\n")) != NULL;)
-        HL_TRY(add_labelled(line, owner, containers_dir, NULL, arena, out));
-    return HL_OK;
+    const char *label = hl_arena_printf(arena, HL_LABEL_STATE "=%s", state_directory);
+    return list_labelled(kind, label, "running", containers_dir, NULL, arena, out);
 }
 
 /* ---- both ---- */
