@@ -15,7 +15,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
-from support.cluster import BUILD, HELIOS, Cluster, alive, cluster, small_disk, wait_for  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster, alive, cluster, small_disk, state_of, wait_for  # noqa: E402
 
 JOB = """
 jobName: hello
@@ -228,6 +228,7 @@ class Stopped(Case):
         pid = c.pid(daemon)
         os.kill(pid, signal.SIGSTOP)
         self.addCleanup(lambda: alive(pid) and os.kill(pid, signal.SIGCONT))
+        wait_for(f"{daemon} to stop", lambda: state_of(pid) == "T")  # a process that waits for a processor stops later
         return pid
 
     def refused(self, c, stopped, pid):

@@ -100,8 +100,17 @@ class Cluster:
 
     def json(self, *args):
         done = self.run(*args, "-o", "json")
-        assert done.returncode == 0, f"helios {' '.join(map(str, args))}: {done.stderr}"
+        assert done.returncode == 0, f"helios {' '.join(map(str, args))}: {done.stderr}{self.last_words()}"
         return json.loads(done.stdout)
+
+    def last_words(self, lines=10):
+        """The ends of the logs of the daemons that are not alive: a test that did not end them shows why they ended."""
+        said = []
+        for log in sorted(self.state.glob("log/*.log")):
+            with contextlib.suppress(KeyError, FileNotFoundError):
+                if not alive(self.pid(log.stem)):
+                    said += [f"---- {log.name}", *log.read_text(errors="replace").splitlines()[-lines:]]
+        return "\n".join(said)
 
     def refuse(self, *args, code=1):
         """The command must fail with `code` and print one sentence; returns that sentence."""
@@ -188,12 +197,17 @@ class Daemon:
                 process.terminate()
 
 
-def alive(pid):
+def state_of(pid):
+    """A letter of proc(5); "" for no process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+            return stat.read().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):  # ProcessLookupError: the process ended between open and read
-        return False
+        return ""
+
+
+def alive(pid):
+    return state_of(pid) not in ("", "Z")
 
 
 def threads_left(pid):
