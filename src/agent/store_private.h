@@ -208,7 +208,7 @@ struct store_result {
     int64_t created_ms;
 };
 
-/* store.c */
+/* store_tiers.c */
 void store_changed(struct store *s);
 /* NULL: no such tier. With tier L1 and device "": the first with room, preferring those near
  * `numa`. */

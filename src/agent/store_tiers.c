@@ -129,3 +129,25 @@ void store_note(struct store *s, const struct store_tier *t, struct hl_id id,
     pthread_mutex_unlock(&s->lock);
     free(old);
 }
+
+/* The tier's information is authoritative. The note (store_private.h) is only shown to users; a
+ * copy adopted from an earlier Agent has none. */
+void store_describe(struct store *s, const struct store_tier *t, const struct hl_tier_ref *ref,
+                    struct store_result *out)
+{
+    struct store_note *n = NULL;
+    struct store_note_key key = {ref->id, (uint64_t)(t - s->tiers)};
+    *out = (struct store_result){
+        .tier = t->tier, .size = ref->size, .crc32 = ref->crc32, .numa = ref->numa_id};
+    memcpy(out->device, t->device, sizeof(out->device));
+    pthread_mutex_lock(&s->lock);
+    HASH_FIND(hh, s->notes, &key, sizeof(key), n);
+    if (n != NULL) {
+        out->path = n->path;
+        out->reason = n->reason;
+        memcpy(out->transport, n->transport, sizeof(out->transport));
+        out->seconds = n->seconds;
+        out->created_ms = n->created_ms;
+    }
+    pthread_mutex_unlock(&s->lock);
+}

@@ -196,12 +196,13 @@ static void on_turn(void *arg)
         return;
     hl_timer_destroy(c->placement->follow_timer);
     c->placement->follow_timer = NULL;
-    pass_run(c);
+    c->placement->followed(c);
 }
 
-bool follow_all(struct hl_controller *c)
+bool follow_all(struct hl_controller *c, void (*followed)(struct hl_controller *c))
 {
     struct placement *p = c->placement;
+    p->followed = followed;
     if (p->follow_timer != NULL)
         return false;
     follow_begin(c);

@@ -38,7 +38,7 @@ static void on_pass(void *arg)
     controller_check_clocks(c);
     budget_rest(c);
     moves_run(c); /* those that waited for the end of a pause, or whose shard is gone */
-    if (follow_all(c))
+    if (follow_all(c, pass_run))
         pass_run(c);
     uses_run(c);
 }

@@ -140,10 +140,11 @@ struct placement {
     struct hl_id *waiting;           /* to be followed */
     size_t waiting_count, waiting_room;
     struct hl_timer *follow_timer; /* of the next turn */
-    uint64_t revision;             /* of the catalogue whose pins were pruned */
-    bool full, pass_trouble;       /* trouble_is_new */
-    int64_t pool_order_ms;         /* the pool's order is due then */
-    bool pool_order_asked;         /* it is on its way */
+    void (*followed)(struct hl_controller *c);
+    uint64_t revision;       /* of the catalogue whose pins were pruned */
+    bool full, pass_trouble; /* trouble_is_new */
+    int64_t pool_order_ms;   /* the pool's order is due then */
+    bool pool_order_asked;   /* it is on its way */
     int64_t started_ms;
     struct warm warm;
     struct kept_use *uses;   /* of an earlier Controller: uses.c */
@@ -190,9 +191,9 @@ const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_
 /* Does that as soon as the loop has time. */
 void placement_follow_later(struct hl_controller *c, struct hl_id id);
 extern const struct hl_catalog_events placement_catalog_events;
-/* What has changed since the last pass, as much as a turn of the loop allows. False: there is more;
- * the pass is run at the end of it. */
-bool follow_all(struct hl_controller *c);
+/* Follows what has changed since the last pass, as much as a turn of the loop allows. False: there
+ * is more, and `followed` is called after the last of it. */
+bool follow_all(struct hl_controller *c, void (*followed)(struct hl_controller *c));
 /* Its parts: a walk begins if one is due; true: nothing is left to be followed. */
 void follow_begin(struct hl_controller *c);
 bool follow_turn(struct hl_controller *c);

@@ -1,4 +1,4 @@
-/* The begin and the end of a run. */
+/* The begin and the end of a run, and the numbers of its containers. */
 #include "core/job/jobstate_private.h"
 
 #include <stdio.h>
@@ -8,6 +8,12 @@
 bool hl_job_state_ended(enum hl_api_job_state s)
 {
     return s >= HL_API_JOB_STATE_SUCCEEDED;
+}
+
+int hl_jobrun_index(const struct hl_jobrun *run, int position)
+{
+    bool planned = run->plan != NULL && position < run->plan->container_count;
+    return planned ? run->plan->containers[position].index : position;
 }
 
 hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opts)

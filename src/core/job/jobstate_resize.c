@@ -7,12 +7,6 @@
 #include "core/job/jobstate_step.h"
 #include "core/planner/resize.h"
 
-int hl_jobrun_index(const struct hl_jobrun *run, int position)
-{
-    bool planned = run->plan != NULL && position < run->plan->container_count;
-    return planned ? run->plan->containers[position].index : position;
-}
-
 int64_t hl_jobrun_counted_ms(const struct hl_jobrun *run)
 {
     return run->counted_ms > 0 ? run->counted_ms : run->placed_ms;

@@ -68,7 +68,7 @@ static int world_start(void **state)
     w->c.placement->conf.policy = strdup("on");
     placement_node_registered(&w->c, &w->a);
     placement_node_registered(&w->c, &w->b);
-    assert_true(follow_all(&w->c));
+    assert_true(follow_all(&w->c, pass_run));
     placement_gangs(&w->c, &source);
     hl_migration_hold(&w->c.placement->moves, UINT8_MAX, placement_now_ms());
     gang_count = 0;
