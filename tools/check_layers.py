@@ -3,8 +3,8 @@
 A module is a folder of src, or cmd. A wing is a folder of a module that has a line of its own, as `maco/plan: maco/graph`:
 it may use what its module's line names, and of its own module only the wings that its line names. What else is an error:
 a private header (*_private.h) that another wing or module includes; a grant that nothing uses; a wing that shows more
-than one header to others, unless faces.txt lists them; a circle, two files of a module that call functions of each other,
-which circles.txt does not list. Both lists may only shrink: an entry that no longer holds is an error, too, until
+than one header to others, unless faces.txt lists them; a circle, files of a module whose calls lead back to the first of
+them, which circles.txt does not list. Both lists may only shrink: an entry that no longer holds is an error, too, until
 `check_layers.py --shrink` has taken it out.
 """
 import argparse
@@ -25,8 +25,9 @@ NOT_CODE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\
 FUNCTION = re.compile(r"^([A-Za-z_][^;{}()=]*?)\b([A-Za-z_]\w*)\(([^;{}]*)\)\s*\n\{", re.MULTILINE)
 NAME = re.compile(r"(?<![.\w])(?<!->)[A-Za-z_]\w*")
 
-HEAD = """# Circles: two files of a module that call functions of each other. New ones are refused; what no longer holds is
-# taken out by `tools/check_layers.py --shrink`. Behind a module's name stands how many it has.
+HEAD = """# Circles: files of a module whose calls lead back to the first of them: two that call functions of each other, or more of
+# which each reaches every other one. New circles, and more files in one, are refused; what no longer holds is taken out by
+# `tools/check_layers.py --shrink`. Behind a module's name stands how many it has.
 """
 FACES_HEAD = """# Wings that show more than one header to other wings and modules. New ones are refused; what no longer holds is taken
 # out by `tools/check_layers.py --shrink`.
@@ -160,9 +161,24 @@ def check_calls(law, calls, errors):
 
 
 def find_circles(calls):
-    """Pairs of files of a module, each of which uses a function that the other defines."""
-    ways = {(a.below, b.below) for a, b, _ in calls if module_of(a.below) == module_of(b.below)}
-    return {(a, b) for a, b in ways if a < b and (b, a) in ways}
+    """Sets of a module's files: two that use functions of each other, and all that reach each other over more files."""
+    uses = {}
+    for a, b, _ in calls:
+        if module_of(a.below) == module_of(b.below):
+            uses.setdefault(a.below, set()).add(b.below)
+    pairs = {frozenset((a, b)) for a, used in uses.items() for b in used if a in uses.get(b, ())}
+    reach = {a: reached_from(a, uses) for a in uses}
+    rings = {frozenset(b for b in reach[a] if a in reach.get(b, ())) for a in uses}
+    return pairs | {ring for ring in rings if len(ring) > 2}
+
+
+def reached_from(start, uses):
+    seen, left = set(), [start]
+    while left:
+        new = uses.get(left.pop(), set()) - seen
+        seen |= new
+        left += new
+    return seen
 
 
 def read_circles(path, errors):
@@ -175,10 +191,9 @@ def read_circles(path, errors):
             module, _, count = line.partition(":")
             said[module] = (number, int(count))
         else:
-            a, b = line.split()
-            listed.add((f"{module}/{a}", f"{module}/{b}"))
+            listed.add(frozenset(f"{module}/{name}" for name in line.split()))
     for module, (number, count) in said.items():
-        have = sum(module_of(a) == module for a, _ in listed)
+        have = sum(module_of(min(circle)) == module for circle in listed)
         if have != count:
             errors.append(f"{path.name}:{number}: {module} is said to have {count} circles, and lists {have}")
     return listed
@@ -186,23 +201,31 @@ def read_circles(path, errors):
 
 def write_circles(path, circles):
     text = HEAD
-    for module in sorted({module_of(a) for a, _ in circles}):
-        pairs = sorted((a, b) for a, b in circles if module_of(a) == module)
-        text += f"{module}: {len(pairs)}\n"
-        text += "".join(f"  {a.partition('/')[2]} {b.partition('/')[2]}\n" for a, b in pairs)
+    for module in sorted({module_of(min(circle)) for circle in circles}):
+        rows = sorted(sorted(circle) for circle in circles if module_of(min(circle)) == module)
+        text += f"{module}: {len(rows)}\n"
+        text += "".join("  " + " ".join(name.partition("/")[2] for name in row) + "\n" for row in rows)
     path.write_text(text)
+
+
+def is_listed(circle, listed):
+    """A circle of several files may lose some of them; a pair in it is one of its own."""
+    return circle in listed or len(circle) > 2 and any(circle < other for other in listed)
 
 
 def check_circles(root, calls, shrink, errors):
     path = root / "circles.txt"
     stand, listed = find_circles(calls), read_circles(path, errors)
-    for a, b in sorted(stand - listed):
-        errors.append(f"{a} and {b} call functions of each other: move what both need below them, or pass it in")
+    for circle in sorted(map(sorted, stand)):
+        if not is_listed(frozenset(circle), listed):
+            whom = "each other" if len(circle) == 2 else "each other in a circle"
+            errors.append(f"{', '.join(circle[:-1])} and {circle[-1]} call functions of {whom}: "
+                          "move what both need below them, or pass it in")
     if shrink:
-        write_circles(path, stand & listed)
+        write_circles(path, {circle for circle in stand if is_listed(circle, listed)})
     else:
-        for a, b in sorted(listed - stand):
-            errors.append(f"circles.txt: {a} and {b} no longer call each other: run tools/check_layers.py --shrink")
+        for circle in sorted(map(sorted, listed - stand)):
+            errors.append(f"circles.txt: {' and '.join(circle)} no longer call each other: run tools/check_layers.py --shrink")
     return len(stand)
 
 
@@ -240,7 +263,7 @@ def main():
     law.check_used()
     circles = check_circles(root, calls, options.shrink, errors)
     wide = check_faces(root, law, options.shrink, errors)
-    print("\n".join(errors) if errors else f"layers: {len(files)} files ok, {circles} circles of two files left (circles.txt), "
+    print("\n".join(errors) if errors else f"layers: {len(files)} files ok, {circles} circles left (circles.txt), "
           f"{wide} wings of several headers (faces.txt)")
     sys.exit(1 if errors else 0)
 

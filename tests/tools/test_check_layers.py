@@ -38,6 +38,12 @@ PAIR = {
     "src/os/b.c": '#include "os/a.h"\n\nint hl_b(void)\n{\n    return hl_a();\n}\n',
 }
 
+RING = {
+    "src/os/a.h": "int hl_a(void);\nint hl_b(void);\nint hl_c(void);\n",
+    **{f"src/os/{name}.c": f'#include "os/a.h"\n\nint hl_{name}(void)\n{{\n    return hl_{other}();\n}}\n'
+       for name, other in ("ab", "bc", "ca")},
+}
+
 
 class Layers(unittest.TestCase):
     def setUp(self):
@@ -66,7 +72,7 @@ class Layers(unittest.TestCase):
 
     def test_a_tree_that_keeps_the_law_passes(self):
         code, text = self.check()
-        self.assertEqual((code, text), (0, "layers: 10 files ok, 0 circles of two files left (circles.txt), 0 wings of several headers (faces.txt)\n"))
+        self.assertEqual((code, text), (0, "layers: 10 files ok, 0 circles left (circles.txt), 0 wings of several headers (faces.txt)\n"))
 
     def test_a_module_may_not_include_one_that_it_does_not_name(self):
         self.write({"src/box/clock.c": '#include "os/clock.h"\n'})
@@ -177,13 +183,35 @@ class Layers(unittest.TestCase):
 
     def test_a_listed_circle_passes_until_it_is_gone(self):
         self.write(PAIR | {"circles.txt": "# text\nos: 1\n  a.c b.c\n"})
-        self.assertEqual(self.check(), (0, "layers: 13 files ok, 1 circles of two files left (circles.txt), "
+        self.assertEqual(self.check(), (0, "layers: 13 files ok, 1 circles left (circles.txt), "
                                        "0 wings of several headers (faces.txt)\n"))
         self.write({"src/os/b.c": '#include "os/a.h"\n\nint hl_b(void)\n{\n    return 1;\n}\n'})
         self.refused("circles.txt: os/a.c and os/b.c no longer call each other")
         self.assertEqual(self.check("--shrink")[0], 0)
         self.assertNotIn("a.c", (self.root / "circles.txt").read_text())
         self.assertEqual(self.check()[0], 0)
+
+    def test_a_circle_of_three_files_is_refused(self):
+        self.write(RING)
+        self.refused("os/a.c, os/b.c and os/c.c call functions of each other in a circle")
+        self.assertEqual(self.check("--shrink")[0], 1)  # which adds none
+
+    def test_a_listed_circle_may_not_get_another_file_and_may_lose_one(self):
+        four = RING | {"src/os/a.h": RING["src/os/a.h"] + "int hl_d(void);\n", "src/os/c.c": RING["src/os/c.c"].replace("hl_a()", "hl_d()"),
+                       "src/os/d.c": '#include "os/a.h"\n\nint hl_d(void)\n{\n    return hl_a();\n}\n'}
+        self.write(four | {"circles.txt": "os: 1\n  a.c b.c c.c\n"})
+        self.assertIn("os/a.c, os/b.c, os/c.c and os/d.c call functions", self.check()[1])
+        self.write({"circles.txt": "os: 1\n  a.c b.c c.c d.c\n"})
+        self.assertEqual(self.check()[0], 0)
+        self.write(RING)
+        self.refused("circles.txt: os/a.c and os/b.c and os/c.c and os/d.c no longer call each other")
+        self.assertEqual(self.check("--shrink")[0], 0)
+        self.assertIn("os: 1\n  a.c b.c c.c\n", (self.root / "circles.txt").read_text())
+
+    def test_a_pair_within_a_listed_circle_is_a_circle_of_its_own(self):
+        self.write(RING | {"circles.txt": "os: 1\n  a.c b.c c.c\n",
+                           "src/os/b.c": RING["src/os/b.c"].replace("hl_c()", "hl_c() + hl_a()")})
+        self.refused("os/a.c and os/b.c call functions of each other")
 
     def test_the_list_of_circles_says_how_many_there_are(self):
         self.write(PAIR | {"circles.txt": "os: 2\n  a.c b.c\n"})
