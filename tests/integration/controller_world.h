@@ -58,7 +58,7 @@ struct world {
     json_t *inventory;                     /* ids the pool holds; under inventory_lock */
     atomic_int look_size, look_crc;        /* of each of them, by `look` */
     atomic_int look_fails;                 /* so many times */
-    atomic_int freed, cancels, started, stopped, forgotten, inventories;
+    atomic_int freed, cancels, started, stopped, forgotten, inventories, refused;
     char master_port[16];                  /* of the last start; port_lock */
     char model[64];                        /* likewise */
     atomic_int port_questions, ports_busy; /* how many of them find no port */
@@ -177,11 +177,13 @@ static json_t *pool_info(void)
 /* Under inventory_lock. False: it was refused. */
 static bool store(struct hl_rpc_call *call, const char *id)
 {
-    if (w.refuses)
+    if (w.refuses) {
         hl_rpc_reject(call, HL_ENOSPC, "there is no room");
-    else
-        json_array_append_new(w.stored, json_string(id));
-    return !w.refuses;
+        w.refused++;
+        return false;
+    }
+    json_array_append_new(w.stored, json_string(id));
+    return true;
 }
 
 static void import_model(struct hl_rpc_call *call, const json_t *params)

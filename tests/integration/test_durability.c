@@ -259,7 +259,7 @@ TEST_IN(setup, teardown, an_import_is_there_once_it_is_archived)
     char id[64];
     snprintf(id, sizeof(id), "%s", hl_json_str(r, "importId", ""));
     json_decref(r);
-    poll(NULL, 0, 1000);
+    wait_count(&w.refused, w.refused + 2);
     assert_string_equal(state_of(id, NULL), "running");
     assert_int_equal(call("getModel", json_pack("{s:s}", "name", "other"), NULL), HL_ENOENT);
     w.refuses = false;
