@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #define LOG_LINES_PER_SECOND 50
 #define LOG_SLOTS            64
@@ -98,18 +99,11 @@ static bool log_is_limited(const char *fmt, unsigned *dropped)
     return limited;
 }
 
-/* Untrusted text must not forge lines or change a terminal. Unicode's controls U+0080 to U+009F are
- * two bytes in UTF-8: C2, then 80 to 9F. */
+/* Untrusted text must not forge lines or change a terminal. */
 static void make_printable(char *text, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        unsigned char next = i + 1 < len ? (unsigned char)text[i + 1] : 0;
-        if (c == 0xC2 && next >= 0x80 && next < 0xA0)
-            text[i] = text[i + 1] = ' ';
-        else if (c < 0x20 || c == 0x7f)
-            text[i] = ' ';
-    }
+    for (size_t i = 0; i < len; i++)
+        memset(text + i, ' ', hl_utf8_control(text + i, len - i));
 }
 
 void hl_log_write(enum hl_log_level level, const char *fmt, ...)

@@ -33,6 +33,24 @@ bool hl_utf8_valid(const char *text)
     return true;
 }
 
+size_t hl_utf8_control(const char *text, size_t left)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    if (left == 0)
+        return 0;
+    if (p[0] < 0x20 || p[0] == 0x7F)
+        return 1;
+    return left > 1 && p[0] == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0 ? 2 : 0;
+}
+
+bool hl_ascii_has_control(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7F)
+            return true;
+    return false;
+}
+
 size_t hl_utf8_fit(const char *text, size_t most)
 {
     size_t len = strnlen(text, most + 1);

@@ -1,4 +1,5 @@
-/* base/utf8.h - checks whether foreign text is UTF-8, and cleans it if not.
+/* base/utf8.h - checks whether foreign text is UTF-8, cleans it if not, and finds control
+ * characters.
  *
  * Owns:    nothing; a cleaned copy lives in the arena.
  * Threads: any.
@@ -19,6 +20,11 @@ extern "C" {
 size_t hl_utf8_sequence(const char *text, size_t left);
 /* Every byte up to the NUL belongs to a valid sequence. */
 bool hl_utf8_valid(const char *text);
+/* Length of the control character at `text`: 1 (U+0000 to U+001F, U+007F) or 2 (U+0080 to U+009F);
+ * 0 if there is none. */
+size_t hl_utf8_control(const char *text, size_t left);
+/* One of the bytes is a control character of ASCII. */
+bool hl_ascii_has_control(const char *text, size_t len);
 /* Length of the longest prefix of at most `most` bytes that does not end within a character. */
 size_t hl_utf8_fit(const char *text, size_t most);
 /* A copy of `text` in which U+FFFD replaces every byte that belongs to no valid sequence. */

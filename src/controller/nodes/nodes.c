@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "controller/commits.h"
 #include "controller/nodes/nodes_private.h"
 #include "controller/records.h"
@@ -195,14 +196,14 @@ static hl_status node_set_info(struct hl_controller *c, struct node *n,
     return HL_OK;
 }
 
-/* A name is shown in logs and on terminals. Unicode's controls U+0080 to U+009F are C2 80 to C2 9F.
- */
+/* A name is shown in logs and on terminals. */
 static bool is_node_name(const char *name)
 {
-    for (const unsigned char *p = (const unsigned char *)name; *p != 0; p++)
-        if (*p < 0x20 || *p == 0x7f || *p == '/' || (*p == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0))
+    size_t len = strlen(name);
+    for (size_t i = 0; i < len; i++)
+        if (name[i] == '/' || hl_utf8_control(name + i, len - i) > 0)
             return false;
-    return name[0] != '\0' && strlen(name) < sizeof(((struct node *)NULL)->name);
+    return len > 0 && len < sizeof(((struct node *)NULL)->name);
 }
 
 hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info, struct node **out)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/utf8.h"
 #include "core/reshard/piece.h"
 
 #define LAYOUT_MAX ((size_t)1 << 28)
@@ -14,10 +15,7 @@
 
 static bool name_is_plain(const char *name)
 {
-    for (const unsigned char *at = (const unsigned char *)name; *at != '\0'; at++)
-        if (*at < ' ' || *at == 0x7f)
-            return false;
-    return name[0] != '\0';
+    return name[0] != '\0' && !hl_ascii_has_control(name, strlen(name));
 }
 
 static int by_name(const void *a, const void *b)
@@ -140,9 +138,8 @@ static hl_status line_verify(const struct line *l, size_t number)
 {
     char dtype[16];
     enum hl_dtype known;
-    bool ok = l->name_len > 0 && l->name_len <= HL_TENSOR_NAME_MAX && l->dtype_len < sizeof(dtype);
-    for (size_t i = 0; ok && i < l->name_len; i++)
-        ok = (unsigned char)l->name[i] >= ' ' && l->name[i] != 0x7f;
+    bool ok = l->name_len > 0 && l->name_len <= HL_TENSOR_NAME_MAX &&
+              l->dtype_len < sizeof(dtype) && !hl_ascii_has_control(l->name, l->name_len);
     if (ok) {
         snprintf(dtype, sizeof(dtype), "%.*s", (int)l->dtype_len, l->dtype);
         ok = hl_dtype_parse(dtype, &known) == HL_OK;

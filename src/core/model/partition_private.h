@@ -1,5 +1,8 @@
 /* core/model/partition_private.h - shared between the files of partition: the plan while it is
- * built. */
+ * built.
+ *
+ * Threads: one at a time per plan.
+ */
 #ifndef HL_CORE_MODEL_PARTITION_PRIVATE_H
 #define HL_CORE_MODEL_PARTITION_PRIVATE_H
 

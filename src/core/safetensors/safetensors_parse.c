@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 struct cursor {
     const unsigned char *start;
     const unsigned char *at;
@@ -173,9 +175,8 @@ HL_CHECK static hl_status read_name(struct cursor *c, const char **out)
     if (len > HL_TENSOR_NAME_MAX)
         return hl_fail(HL_EINVAL, "safetensors header, byte %zu: a name of %zu bytes, at most %d",
                        cursor_position(c), len, HL_TENSOR_NAME_MAX);
-    for (size_t i = 0; i < len; i++)
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7F)
-            return fail_at(c, "a name holds a control character");
+    if (hl_ascii_has_control(name, len))
+        return fail_at(c, "a name holds a control character");
     *out = name;
     return HL_OK;
 }

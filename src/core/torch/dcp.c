@@ -89,10 +89,9 @@ HL_CHECK static hl_status read_file_name(struct reader *r, const struct hl_pickl
                                          const char **out)
 {
     bool good = v != NULL && v->kind == HL_PICKLE_TEXT && v->text.len > 0 &&
-                v->text.len <= FILE_MAX && v->text.data[0] != '.';
-    for (size_t i = 0; good && i < v->text.len; i++)
-        good =
-            (uint8_t)v->text.data[i] >= 0x20 && v->text.data[i] != '/' && v->text.data[i] != 0x7f;
+                v->text.len <= FILE_MAX && v->text.data[0] != '.' &&
+                memchr(v->text.data, '/', v->text.len) == NULL &&
+                !hl_ascii_has_control((const char *)v->text.data, v->text.len);
     if (!good)
         return hl_fail(HL_EINVAL, "storage_data names a file that is not a plain file name");
     *out = hl_arena_text(&r->out->arena, v->text.data, v->text.len);
@@ -191,9 +190,8 @@ static const struct place *find_place(const struct reader *r, const struct place
 HL_CHECK static hl_status read_name(struct reader *r, const struct hl_pickle_value *v,
                                     const char **out)
 {
-    bool good = v->kind == HL_PICKLE_TEXT && v->text.len > 0 && v->text.len <= HL_TENSOR_NAME_MAX;
-    for (size_t i = 0; good && i < v->text.len; i++)
-        good = (uint8_t)v->text.data[i] >= 0x20 && v->text.data[i] != 0x7f;
+    bool good = v->kind == HL_PICKLE_TEXT && v->text.len > 0 && v->text.len <= HL_TENSOR_NAME_MAX &&
+                !hl_ascii_has_control((const char *)v->text.data, v->text.len);
     const char *text = good ? hl_arena_text(&r->out->arena, v->text.data, v->text.len) : NULL;
     if (good && text == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the name of a tensor");

@@ -349,9 +349,8 @@ HL_CHECK static hl_status enter_name(struct walker *w, const char *name, size_t 
     if (len + dot > HL_TENSOR_NAME_MAX - w->len)
         return hl_fail(HL_EINVAL, "'%.100s': a name below it is longer than %d bytes", w->path,
                        HL_TENSOR_NAME_MAX);
-    for (size_t i = 0; i < len; i++)
-        if ((uint8_t)name[i] < 0x20 || name[i] == 0x7f)
-            return hl_fail(HL_EINVAL, "'%s': a name below it holds a control character", w->path);
+    if (hl_ascii_has_control(name, len))
+        return hl_fail(HL_EINVAL, "'%s': a name below it holds a control character", w->path);
     if (dot != 0)
         w->path[w->len++] = '.';
     if (len > 0)

@@ -74,3 +74,21 @@ TEST(bad_bytes_become_replacement_characters)
                                                       "b");
     hl_arena_fini(&a);
 }
+
+TEST(control_characters_are_those_of_ascii_and_of_unicode)
+{
+    static const struct {
+        const char *text;
+        size_t left, len;
+        bool ascii;
+    } rows[] = {{"", 0, 0, false},         {"\0", 1, 1, true},        {"\t", 1, 1, true},
+                {"\x1F", 1, 1, true},      {" ", 1, 0, false},        {"~", 1, 0, false},
+                {"\x7F", 1, 1, true},      {"\xC2\x80", 2, 2, false}, {"\xC2\x9F", 2, 2, false},
+                {"\xC2\xA0", 2, 0, false}, {"\xC2\x80", 1, 0, false}, {"\xC3\x80", 2, 0, false},
+                {"\x80", 1, 0, false},     {"a\x1B", 2, 0, true},     {"a\x1B", 1, 0, false}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(hl_utf8_control(rows[i].text, rows[i].left), rows[i].len);
+        assert_int_equal(hl_ascii_has_control(rows[i].text, rows[i].left), rows[i].ascii);
+    }
+}
