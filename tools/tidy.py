@@ -21,6 +21,7 @@ MERGED_ITEM = re.compile(r"[.:;] - [A-Z*]")
 NAMED_FILE = re.compile(r"`(([\w-]+)/[\w/-]+\.(?:c|h|cpp))`")
 SUBJECT_COLUMNS = 72
 CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
+PRIVATE_CONTRACT = ("Threads:",)
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
 
 # Phrases of no one's technical English, in what users read: "out of memory allocating X", "X is not a Y", "invalid X".
@@ -42,8 +43,8 @@ def functions(lines):
 
 
 def check_contract(where, head, errors):
-    """Each label is there and begins a line, with its text behind it."""
-    for word in CONTRACT:
+    """Each label is there and begins a line, with its text behind it; a private header says at least who may call it."""
+    for word in PRIVATE_CONTRACT if where.stem.endswith("_private") else CONTRACT:
         if not re.search(rf"^ \* {word} +\S", head, re.MULTILINE):
             errors.append(f"{where}: the contract comment has no line that begins with '{word}'")
 
@@ -218,7 +219,7 @@ def check(root, path, errors):
         check_document(where, lines, errors)
         check_shape(where, lines, errors)
         check_links(root, path, text, errors)
-    if path.suffix == ".h" and where.parts[0] in ("src", "include") and not path.stem.endswith("_private"):
+    if path.suffix == ".h" and (where.parts[0] in ("src", "include") or path.stem.endswith("_private")):
         check_contract(where, text[: text.find("#ifndef")], errors)
     if text and not text.endswith("\n"):
         errors.append(f"{where}: no newline at the end")

@@ -1,5 +1,7 @@
-/* agent/agent_private.h - the parts of an Agent. Everything belongs to the loop, except for what
- * workers get in their own structs. */
+/* agent/agent_private.h - the parts of an Agent.
+ *
+ * Threads: the loop, except for what workers get in their own structs.
+ */
 #ifndef HL_AGENT_AGENT_PRIVATE_H
 #define HL_AGENT_AGENT_PRIVATE_H
 

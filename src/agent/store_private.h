@@ -7,12 +7,12 @@
  *            '----> queue ---next_job-->  |                           data port and migrations:
  *       on_done <--- hl_loop_post --- job_end                           put_begin .. put_commit
  *
- * queue_lock guards the queues. lock guards notes, kept, conns, puts and health; it is never held
- * while bytes are transferred or a connection is closed. keep.lock: see store_keep.c. No lock is
- * needed for: `jobs` and each job's waiters, which only the loop touches; tiers, opts and the
- * names, which are constant while the store runs; a job's request and result, which belong to one
- * thread at a time: the loop until it is queued, a copy thread until job_end, and then the loop
- * again.
+ * Threads: as drawn. queue_lock guards the queues. lock guards notes, kept, conns, puts and health;
+ *          it is never held while bytes are transferred or a connection is closed. keep.lock: see
+ *          store_keep.c. No lock is needed for: `jobs` and each job's waiters, which only the loop
+ *          touches; tiers, opts and the names, which are constant while the store runs; a job's
+ *          request and result, which belong to one thread at a time: the loop until it is queued, a
+ *          copy thread until job_end, and then the loop again.
  *
  * A job: submitted --same copy is under way--> its call waits for that one
  *            '----> queued --> running --> ended, answered on the loop

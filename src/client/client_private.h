@@ -1,8 +1,10 @@
-/* The parts of libhelios. Everything here is private to src/client.
+/* client/client_private.h - the parts of libhelios.
  *
- * Lock order: client->lock, then client->attach.lock, then net->lock; access tables and counters
- * are atomics. helios_get, helios_get_range and helios_find take no lock while the mapped pool
- * serves them: they keep the pool alive through client->attach.readers (see attach.c). */
+ * Threads: any. Lock order: client->lock, then client->attach.lock, then net->lock; access tables
+ *          and counters are atomics. helios_get, helios_get_range and helios_find take no lock
+ * while the mapped pool serves them: they keep the pool alive through client->attach.readers (see
+ *          attach.c).
+ */
 #ifndef HL_CLIENT_PRIVATE_H
 #define HL_CLIENT_PRIVATE_H
 

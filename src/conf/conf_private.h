@@ -1,4 +1,7 @@
-/* conf/conf_private.h - what tests change. Threads: one at a time. */
+/* conf/conf_private.h - what tests change.
+ *
+ * Threads: one at a time.
+ */
 #ifndef HL_CONF_CONF_PRIVATE_H
 #define HL_CONF_CONF_PRIVATE_H
 

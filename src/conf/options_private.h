@@ -1,5 +1,8 @@
 /* conf/options_private.h - parts of the option parser that subcommands (options.c) and daemons
- * (conf.c) share. */
+ * (conf.c) share.
+ *
+ * Threads: any; each parse has its own values.
+ */
 #ifndef HL_CONF_OPTIONS_PRIVATE_H
 #define HL_CONF_OPTIONS_PRIVATE_H
 

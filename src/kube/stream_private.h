@@ -1,4 +1,7 @@
-/* Shared by the files of a stream. */
+/* kube/stream_private.h - shared by the files of a stream.
+ *
+ * Threads: one at a time per stream.
+ */
 #ifndef HL_KUBE_STREAM_PRIVATE_H
 #define HL_KUBE_STREAM_PRIVATE_H
 

@@ -1,4 +1,4 @@
-/* A running import or cut, shared by imports.c, import_sink.c and cut.c.
+/* l3d/imports_private.h - a running import or cut, shared by imports.c, import_sink.c and cut.c.
  *
  *     loop thread                           its thread
  *     -----------                           ----------
@@ -7,7 +7,9 @@
  *     import_cancel ------ cancel --------->   checked between blocks
  *     import_progress <--- phase -----------   stored last, with release: then the rest is constant
  *
- * States: running -> done | failed. It is kept for late queries until it is joined and freed. */
+ * Threads: as drawn. States: running -> done | failed. It is kept for late queries until it is
+ *          joined and freed.
+ */
 #ifndef HL_L3D_IMPORTS_PRIVATE_H
 #define HL_L3D_IMPORTS_PRIVATE_H
 

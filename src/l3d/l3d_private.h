@@ -1,4 +1,7 @@
-/* State of the L3 daemon, shared by the files of this folder. */
+/* l3d/l3d_private.h - the state of the L3 daemon.
+ *
+ * Threads: the daemon's loop, except for the atomic members.
+ */
 #ifndef HL_L3D_PRIVATE_H
 #define HL_L3D_PRIVATE_H
 

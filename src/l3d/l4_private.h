@@ -1,4 +1,4 @@
-/* The archive side of the daemon, shared by l4*.c.
+/* l3d/l4_private.h - the archive side of the daemon, shared by l4*.c.
  *
  *     loop thread                                  workers (loads; fetches, stores: half as many)
  *     -----------                                  ----------------------------------------------
@@ -10,8 +10,8 @@
  *     A task: asked --> running --> done, all its waiters are answered, freed
  *     A waiter: waiting --> answered with the task's result, or HL_ETIMEDOUT while the task runs on
  *
- * Tasks, waiters and the clock belong to the loop; a running task's status and text belong to its
- * worker.
+ * Threads: tasks, waiters and the clock belong to the loop; a running task's status and text belong
+ *          to its worker.
  *
  * archive: NULL until the opener has reached the archive, then constant until l4_open_fini. So a
  * thread that has loaded the pointer (l4_archive) may use the archive without a lock.

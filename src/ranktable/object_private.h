@@ -1,4 +1,7 @@
-/* ranktable/object_private.h - the metadata that every Kubernetes object has. Threads: any. */
+/* ranktable/object_private.h - the metadata that every Kubernetes object has.
+ *
+ * Threads: any.
+ */
 #ifndef HL_RANKTABLE_OBJECT_PRIVATE_H
 #define HL_RANKTABLE_OBJECT_PRIVATE_H
 

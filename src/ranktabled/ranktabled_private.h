@@ -1,4 +1,7 @@
-/* Shared by the files of ranktabled. */
+/* ranktabled/ranktabled_private.h - shared by the files of ranktabled.
+ *
+ * Threads: the loop; watches and the lease post to it.
+ */
 #ifndef HL_RANKTABLED_PRIVATE_H
 #define HL_RANKTABLED_PRIVATE_H
 

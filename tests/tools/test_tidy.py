@@ -67,6 +67,11 @@ class Tidy(unittest.TestCase):
     def test_a_header_without_a_contract(self):
         self.refuses("no line that begins with 'Limits:'", {"src/box/box.h": TREE["src/box/box.h"].replace("Limits:", "Bounds:")})
 
+    def test_a_private_header_says_who_may_call_it(self):
+        text = "/* box/box_private.h - the parts of a box.\n *\n * Threads: any.\n */\n#ifndef P\n#define P\n#endif\n"
+        self.accepts({"src/box/box_private.h": text})
+        self.refuses("no line that begins with 'Threads:'", {"src/box/box_private.h": text.replace("Threads: any", "Any thread")})
+
     def test_banned_calls_and_phrases(self):
         self.refuses("strcpy is banned", {"src/box/box.c": "int box_copy(void)\n{\n    strcpy(a, b);\n}\n"})
         self.refuses("'memory is short' in a message", {"src/box/box.c": 'const char *t = "memory is short for a box";\n'})

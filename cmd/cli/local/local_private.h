@@ -1,4 +1,8 @@
-/* Shared by the files local_*.c. */
+/* cli/local/local_private.h - what the files of `helios up` and `down` share: the state directory,
+ * its daemons and settings.
+ *
+ * Threads: the main thread.
+ */
 #ifndef HELIOS_LOCAL_PRIVATE_H
 #define HELIOS_LOCAL_PRIVATE_H
 

@@ -1,4 +1,7 @@
-/* Shared by the files of this wing: the table of copies, L3's answers, and the sweep's notes. */
+/* controller/copies/copies_private.h - the table of copies, L3's answers, and the sweep's notes.
+ *
+ * Threads: the Controller's loop.
+ */
 #ifndef HL_CONTROLLER_COPIES_PRIVATE_H
 #define HL_CONTROLLER_COPIES_PRIVATE_H
 

@@ -1,5 +1,9 @@
-/* Shared by the files of this wing. From top to bottom: methods.c, logs.c (calls), agents.c (the
- * executor that uses Agents), jobs.c (drives the state machine), table.c. */
+/* controller/jobs/jobs_private.h - shared by the files of this folder.
+ * From top to bottom: methods.c, logs.c (calls), agents.c (the executor that uses Agents), jobs.c
+ * (drives the state machine), table.c.
+ *
+ * Threads: the Controller's loop.
+ */
 #ifndef HL_CONTROLLER_JOBS_PRIVATE_H
 #define HL_CONTROLLER_JOBS_PRIVATE_H
 

@@ -1,5 +1,10 @@
-/* From top to bottom: executor.c (for jobs), engine.c (what starts gangs), watch.c and nodes.c
- * (what exists), kubelets.c, waiting.c, gangs.c (decisions), calls.c (requests), logs.c, plan.c. */
+/* controller/kube/gangs_private.h - shared by the files of this folder.
+ * From top to bottom: executor.c (for jobs), engine.c (what starts gangs), watch.c and nodes.c
+ * (what exists), kubelets.c, waiting.c, gangs.c (decisions), calls.c (requests), logs.c, plan.c.
+ *
+ * Threads: the Controller's loop; requests run in libuv's pool, watches in threads of their own
+ *          (kube/watcher.h).
+ */
 #ifndef HL_CONTROLLER_GANGS_PRIVATE_H
 #define HL_CONTROLLER_GANGS_PRIVATE_H
 

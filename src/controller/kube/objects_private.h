@@ -1,4 +1,7 @@
-/* Reads members of the API server's objects. */
+/* controller/kube/objects_private.h - reads members of the API server's objects.
+ *
+ * Threads: any; they read only what they are given.
+ */
 #ifndef HL_CONTROLLER_KUBE_OBJECTS_PRIVATE_H
 #define HL_CONTROLLER_KUBE_OBJECTS_PRIVATE_H
 

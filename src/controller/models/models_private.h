@@ -1,4 +1,7 @@
-/* Shared by the files of this wing: imports, and the checks before a version becomes visible. */
+/* controller/models/models_private.h - imports, and the checks before a version becomes visible.
+ *
+ * Threads: the Controller's loop.
+ */
 #ifndef HL_CONTROLLER_MODELS_PRIVATE_H
 #define HL_CONTROLLER_MODELS_PRIVATE_H
 

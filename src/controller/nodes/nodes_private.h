@@ -1,4 +1,7 @@
-/* Shared by the files of this wing: the table, and a node's record. */
+/* controller/nodes/nodes_private.h - the table of nodes, and a node's record.
+ *
+ * Threads: the Controller's loop.
+ */
 #ifndef HL_CONTROLLER_NODES_PRIVATE_H
 #define HL_CONTROLLER_NODES_PRIVATE_H
 

@@ -1,4 +1,7 @@
-/* Shared by the files of this wing. */
+/* controller/placement/placement_private.h - the state of placement, and the parts that work on it.
+ *
+ * Threads: the Controller's loop.
+ */
 #ifndef HL_CONTROLLER_PLACEMENT_PRIVATE_H
 #define HL_CONTROLLER_PLACEMENT_PRIVATE_H
 

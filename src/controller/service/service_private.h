@@ -1,4 +1,8 @@
-/* Shared by the files of this wing, which assembles the Controller from the other wings. */
+/* controller/service/service_private.h - what the files share that assemble the Controller from the
+ * other wings.
+ *
+ * Threads: the Controller's loop.
+ */
 #ifndef HL_CONTROLLER_SERVICE_PRIVATE_H
 #define HL_CONTROLLER_SERVICE_PRIVATE_H
 

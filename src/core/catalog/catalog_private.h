@@ -1,4 +1,7 @@
-/* Shared by the catalogue's files. */
+/* core/catalog/catalog_private.h - shared by the catalogue's files.
+ *
+ * Threads: one at a time per catalogue.
+ */
 #ifndef HL_CORE_CATALOG_CATALOG_PRIVATE_H
 #define HL_CORE_CATALOG_CATALOG_PRIVATE_H
 

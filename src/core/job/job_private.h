@@ -1,4 +1,7 @@
-/* What job.c uses from the other files that parse a job file. */
+/* core/job/job_private.h - what job.c uses from the other files that parse a job file.
+ *
+ * Threads: any; each job file has its own parser.
+ */
 #ifndef HL_CORE_JOB_JOB_PRIVATE_H
 #define HL_CORE_JOB_JOB_PRIVATE_H
 

@@ -1,4 +1,7 @@
-/* Shared by the files that implement jobstate.h. */
+/* core/job/jobstate_private.h - shared by the files that implement jobstate.h.
+ *
+ * Threads: one at a time per run.
+ */
 #ifndef HL_CORE_JOB_JOBSTATE_PRIVATE_H
 #define HL_CORE_JOB_JOBSTATE_PRIVATE_H
 

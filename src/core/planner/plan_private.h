@@ -1,5 +1,8 @@
 /* core/planner/plan_private.h - the parts of planning: the gang's shape, what the cluster offers
- * for it, and the explanations. */
+ * for it, and the explanations.
+ *
+ * Threads: any; a search has its own state, and the cluster must not change meanwhile.
+ */
 #ifndef HL_CORE_PLANNER_PLAN_PRIVATE_H
 #define HL_CORE_PLANNER_PLAN_PRIVATE_H
 

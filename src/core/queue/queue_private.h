@@ -1,5 +1,9 @@
-/* Shared by the files of this folder: pass.c goes through the line that line.c builds, asks
- * victims.c which gangs to preempt, and estimate.c when the waiting gangs will start. */
+/* core/queue/queue_private.h - shared by the files of this folder.
+ * The file pass.c goes through the line that line.c builds, asks victims.c which gangs to preempt,
+ * and estimate.c when the waiting gangs will start.
+ *
+ * Threads: one at a time per queue.
+ */
 #ifndef HL_CORE_QUEUE_PRIVATE_H
 #define HL_CORE_QUEUE_PRIVATE_H
 

@@ -1,5 +1,8 @@
 /* core/reshard/reshard_private.h - shared between the files of reshard: finds equal tensors and
- * shards. */
+ * shards.
+ *
+ * Threads: any; they read only what they are given.
+ */
 #ifndef HL_CORE_RESHARD_RESHARD_PRIVATE_H
 #define HL_CORE_RESHARD_RESHARD_PRIVATE_H
 

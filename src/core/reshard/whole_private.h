@@ -1,4 +1,7 @@
-/* Shared by the files that implement core/reshard/whole.h. */
+/* core/reshard/whole_private.h - shared by the files that implement core/reshard/whole.h.
+ *
+ * Threads: one at a time per plan.
+ */
 #ifndef HL_CORE_RESHARD_WHOLE_PRIVATE_H
 #define HL_CORE_RESHARD_WHOLE_PRIVATE_H
 

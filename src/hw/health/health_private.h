@@ -1,4 +1,7 @@
-/* What the files of the health test share. */
+/* hw/health/health_private.h - what the files of the health test share.
+ *
+ * Threads: the one that runs the test; only it adds rows.
+ */
 #ifndef HL_HW_HEALTH_HEALTH_PRIVATE_H
 #define HL_HW_HEALTH_HEALTH_PRIVATE_H
 

@@ -1,4 +1,7 @@
-/* hw/process/process_executor_private.h - the files that executor and shim share. */
+/* hw/process/process_executor_private.h - the files that executor and shim share.
+ *
+ * Threads: any; the executor's `lock` guards its containers. A shim has a single thread.
+ */
 #ifndef HL_HW_PROCESS_PROCESS_EXECUTOR_PRIVATE_H
 #define HL_HW_PROCESS_PROCESS_EXECUTOR_PRIVATE_H
 

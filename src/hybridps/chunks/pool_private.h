@@ -14,10 +14,11 @@
  * New chunks, and those whose content was discarded, are nowhere: an access finds memory of
  * undefined content.
  *
- * Each call runs on one thread, under its caller's lock, so the accounting needs no atomics. Only
- * copies run in parallel: on the device's own engine or thread, between pool_begin and pool_wait.
- * Meanwhile the chunk is in flight: neither its memory nor its accounting may change. A copy that
- * never ends leaves the pool `lost`; memory that it may still write to is not freed.
+ * Threads: each call runs on one thread, under its caller's lock, so the accounting needs no
+ *          atomics. Only copies run in parallel: on the device's own engine or thread, between
+ *          pool_begin and pool_wait. Meanwhile the chunk is in flight: neither its memory nor its
+ *          accounting may change. A copy that never ends leaves the pool `lost`; memory that it may
+ *          still write to is not freed.
  *
  * Within an access a chunk goes through these flags, all 0 again when it ends:
  *   leaving      it is in moves.leave

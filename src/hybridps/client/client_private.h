@@ -1,4 +1,7 @@
-/* hybridps/client/client_private.h - what the parts of the client share. */
+/* hybridps/client/client_private.h - what the parts of the client share.
+ *
+ * Threads: any; every call holds the client's `lock`.
+ */
 #ifndef HL_HYBRIDPS_CLIENT_CLIENT_PRIVATE_H
 #define HL_HYBRIDPS_CLIENT_CLIENT_PRIVATE_H
 

@@ -1,4 +1,7 @@
-/* hybridps/plan/plan_private.h - what the parts of the planner share. */
+/* hybridps/plan/plan_private.h - what the parts of the planner share.
+ *
+ * Threads: one at a time per planner.
+ */
 #ifndef HL_HYBRIDPS_PLAN_PLAN_PRIVATE_H
 #define HL_HYBRIDPS_PLAN_PLAN_PRIVATE_H
 

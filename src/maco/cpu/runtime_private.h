@@ -9,6 +9,8 @@
  * A thread that wants to sleep sets `parked`, checks for work once more, and sleeps. A thread that
  * creates work makes it visible, then checks for sleepers. Both are sequentially consistent, so at
  * least one of them sees the other.
+ *
+ * Threads: as above: workers, proxies, and one caller at a time (`busy`).
  */
 #ifndef HL_MACO_CPU_RUNTIME_PRIVATE_H
 #define HL_MACO_CPU_RUNTIME_PRIVATE_H

@@ -1,5 +1,8 @@
-/* What the bodies share: one function per kind of task, rows as float32, and loops that are built
- * for several instruction sets. */
+/* maco/kernels/body_private.h - what the bodies share: one function per kind of task, rows as
+ * float32, and loops that are built for several instruction sets.
+ *
+ * Threads: any; a body works on the operands of its task.
+ */
 #ifndef HL_MACO_KERNELS_BODY_PRIVATE_H
 #define HL_MACO_KERNELS_BODY_PRIVATE_H
 

@@ -1,4 +1,8 @@
-/* The internals of a plan, for plan*.c, compile*.c, describe.c, simulate.c and virtual.c. */
+/* maco/plan/plan_private.h - the internals of a plan, for plan*.c, compile*.c, describe.c,
+ * simulate.c and virtual.c.
+ *
+ * Threads: one while a plan is compiled; a finished plan is read-only.
+ */
 #ifndef HL_MACO_PLAN_PLAN_PRIVATE_H
 #define HL_MACO_PLAN_PLAN_PRIVATE_H
 

@@ -1,4 +1,4 @@
-/* The internals of a trace, for trace.c, write.c and overlap.c.
+/* maco/trace/trace_private.h - the internals of a trace, for trace.c, write.c and overlap.c.
  *
  *    records   |r0|r1|r2|...          by start; written once, by hl_maco_trace_new
  *                  ^
@@ -8,8 +8,9 @@
  *                            v
  *    parents   |..|p|p|p|..           up to tasks[t + 1].first_parent
  *
- * A run's threads write their own records (maco/cpu/record.c) and are done before a trace is made,
- * so nothing here is shared: from then on a trace is read-only. */
+ * Threads: any. A run's threads write their own records (maco/cpu/record.c) and are done before a
+ *          trace is made; from then on it is read-only.
+ */
 #ifndef HL_MACO_TRACE_TRACE_PRIVATE_H
 #define HL_MACO_TRACE_TRACE_PRIVATE_H
 

@@ -2,6 +2,9 @@
  *
  * device.c does the accounting (blocks, ranges, copies in flight, capacity) for every back end; a
  * back end only carries out operations on memory, and is never asked for more than it has.
+ *
+ * Threads: as device.h; the device's `lock` guards the accounting. A back end is called by several
+ *          threads at a time.
  */
 #ifndef HL_MEM_DEVICE_PRIVATE_H
 #define HL_MEM_DEVICE_PRIVATE_H

@@ -1,4 +1,7 @@
-/* mem/import/import_private.h - shared between the files of import. */
+/* mem/import/import_private.h - shared between the files of import.
+ *
+ * Threads: those of a run (run.c); an open import is read-only, but for atomic members.
+ */
 #ifndef HL_MEM_IMPORT_PRIVATE_H
 #define HL_MEM_IMPORT_PRIVATE_H
 

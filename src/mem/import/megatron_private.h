@@ -1,4 +1,7 @@
-/* mem/import/megatron_private.h - shared between the files of the Megatron source. */
+/* mem/import/megatron_private.h - shared between the files of the Megatron source.
+ *
+ * Threads: one while it is opened; then read-only.
+ */
 #ifndef HL_MEM_IMPORT_MEGATRON_PRIVATE_H
 #define HL_MEM_IMPORT_MEGATRON_PRIVATE_H
 

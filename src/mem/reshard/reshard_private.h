@@ -1,4 +1,7 @@
-/* mem/reshard/reshard_private.h - shared between the files of reshard. */
+/* mem/reshard/reshard_private.h - shared between the files of reshard.
+ *
+ * Threads: those of a run (run.c); the members that they change are atomic or guarded by `mutex`.
+ */
 #ifndef HL_MEM_RESHARD_RESHARD_PRIVATE_H
 #define HL_MEM_RESHARD_RESHARD_PRIVATE_H
 

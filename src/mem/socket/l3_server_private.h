@@ -1,5 +1,8 @@
 /* mem/socket/l3_server_private.h - connections of the pool's socket, and the put that each of them
- * may run. */
+ * may run.
+ *
+ * Threads: the daemon's loop; a put's copy runs in libuv's pool.
+ */
 #ifndef HL_MEM_L3_SERVER_PRIVATE_H
 #define HL_MEM_L3_SERVER_PRIVATE_H
 

@@ -1,4 +1,7 @@
-/* net/zmq/zmq_private.h - shared by the two ends of the migration channel. */
+/* net/zmq/zmq_private.h - shared by the two ends of the migration channel.
+ *
+ * Threads: a socket belongs to one at a time; contexts to any.
+ */
 #ifndef HL_NET_ZMQ_PRIVATE_H
 #define HL_NET_ZMQ_PRIVATE_H
 
