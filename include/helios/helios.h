@@ -340,9 +340,9 @@ HELIOS_API int helios_get_stats(helios_client *client, helios_stats *out);
 
 /* A rank reports its training progress in a page of memory that its node reads. A report takes a
  * microsecond at most, makes no call and needs no client. Outside a job, where HELIOS_STEPS is not
- * set, nobody reads the page and these functions return 0. When HELIOS_STEPS is set but can't be
- * used they return HELIOS_EINVAL, HELIOS_ENOENT and the like. Call them from one thread at a time,
- * and not after fork(). */
+ * set, no process reads the page and these functions return 0. When HELIOS_STEPS is set but can't
+ * be used they return HELIOS_EINVAL, HELIOS_ENOENT and the like. Call them from one thread at a
+ * time, and not after fork(). */
 enum { HELIOS_JOINING = 1, HELIOS_LOADING, HELIOS_TRAINING, HELIOS_SAVING };
 
 /* A step has ended: its number, its loss, and the number of tokens that this rank processed in

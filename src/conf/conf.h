@@ -75,7 +75,7 @@ const char *hl_conf_origin(const struct hl_conf *conf, const char *name);
 /* The option was set explicitly: its origin is not "default". */
 bool hl_conf_is_set(const struct hl_conf *conf, const char *name);
 /* Tells the process that started the daemon that it is serving: writes `ready` to the file `path`.
- * "" = tells nobody. */
+ * "" = writes nothing. */
 hl_status hl_conf_announce(const char *path, const struct hl_api_daemon_ready *ready) HL_CHECK;
 /* The rows of conf's program (all rows for HL_CLI), without `daemons`. Passwords in URLs are
  * masked. Everything is in the arena. */

@@ -58,7 +58,7 @@ struct claim {
     bool comparing; /* unclaimed: the sweep counts how many of its shards the catalogue knows */
     uint64_t known_pooled, known_archived;
     struct claim_found found;
-    /* Set by the sweep; called when L3 has answered or failed to; NULL: nobody waits. */
+    /* Set by the sweep; called when L3 has answered or failed to; NULL: no call waits. */
     void (*answered)(struct hl_controller *c, hl_status st);
 };
 
@@ -97,7 +97,7 @@ void claim_compared(struct hl_controller *c);
  * durable. The claim is unknown until L3 is asked again. */
 void claim_become(struct hl_controller *c, struct hl_id cluster, uint64_t revision);
 typedef void (*claim_done)(void *arg, hl_status st, const char *text);
-/* Takes over pool and archive, whoever owned them: HL_OK only when L3 has recorded it durably.
+/* Takes over pool and archive from any owner: HL_OK only when L3 has recorded it durably.
  * `done` is not called if the Controller ends. */
 void claim_take(struct hl_controller *c, claim_done done, void *arg);
 

@@ -1,4 +1,4 @@
-/* kube/parse.h - parses JSON text to objects, without the members that nobody reads. Most of an
+/* kube/parse.h - parses JSON text to objects, without the members that are not read. Most of an
  * object is the API server's own data (managedFields), and a rank table is a text of 100 kB: both
  * are skipped in one pass, whereas jansson looks at every byte several times.
  *

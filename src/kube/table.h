@@ -1,6 +1,6 @@
 /* kube/table.h - the objects that a watcher has delivered, by a key that the owner finds in them.
  *
- * A new list replaces the old objects with its last page, so nobody ever sees half of it.
+ * A new list replaces the old objects with its last page, so readers never see half of it.
  *
  * Owns:    references to the objects.
  * Threads: one at a time.

@@ -32,7 +32,7 @@ void hl_loop_stop(struct hl_loop *loop);
  * inline. */
 void hl_loop_post(struct hl_loop *loop, hl_loop_fn fn, void *arg);
 /* Drops tasks posted with `arg` that have not run yet. Called on the loop's thread by an owner of
- * `arg` that ends before the loop; nobody may post with `arg` after that. */
+ * `arg` that ends before the loop; no thread may post with `arg` after that. */
 void hl_loop_cancel(struct hl_loop *loop, const void *arg);
 bool hl_loop_is_current(const struct hl_loop *loop);
 #define HL_ON_LOOP(loop) assert(hl_loop_is_current(loop))

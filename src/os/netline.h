@@ -1,5 +1,5 @@
-/* os/netline.h - how busy the link of one network interface is, counting all bytes, whoever sends
- * them.
+/* os/netline.h - how busy the link of one network interface is, counting the bytes of all
+ * processes.
  *
  * RDMA traffic bypasses the interface's own counters. For an Ethernet board its bytes are added; an
  * InfiniBand port's counters include those of the interface, so only they are used.

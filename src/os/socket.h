@@ -3,9 +3,8 @@
  *
  * Owns:    nothing; descriptors are close-on-exec and belong to the caller.
  * Threads: any.
- * Errors:  HL_EPERM (another user), HL_EUNAVAIL (nobody listens, the peer is gone), HL_ETIMEDOUT,
- *          HL_EBUSY (somebody already listens there), HL_EINVAL (path too long), HL_EPROTO (wrong
- *          length).
+ * Errors:  HL_EPERM (another user), HL_EUNAVAIL (no listener, the peer is gone), HL_ETIMEDOUT,
+ *          HL_EBUSY (the path has a listener), HL_EINVAL (path too long), HL_EPROTO (wrong length).
  * Units:   milliseconds; ages in seconds.
  * Limits:  paths of 107 bytes; one descriptor per message.
  */
@@ -20,7 +19,7 @@
 /* Listens; replaces a stale socket file of an earlier process. Non-blocking. */
 hl_status hl_socket_listen(const char *path, int *out) HL_CHECK;
 /* Removes this user's sockets in a directory, named HEAD...TAIL, on which no process listens any
- * more; returns how many. Skips those younger than min_age_s, because nobody listens yet on a
+ * more; returns how many. Skips those younger than min_age_s, because no process listens yet on a
  * socket that is just being made. */
 size_t hl_socket_sweep(const char *dir, const char *head, const char *tail, int min_age_s);
 /* Non-blocking descriptor of the next client; HL_EBUSY if none waits. */

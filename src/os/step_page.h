@@ -111,7 +111,7 @@ void hl_step_trouble(struct hl_step_page *p, const char *text);
 
 /* ---- readers' ---- */
 
-/* False: nobody has written to the page, or a writer died in the middle. */
+/* False: no process has written to the page, or a writer died in the middle. */
 bool hl_step_read(const struct hl_step_page *p, struct hl_step_state *out);
 
 /* Reads all reports from number `from` on; *next is the number after them. If some were

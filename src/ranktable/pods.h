@@ -23,7 +23,7 @@
 
 enum hl_ranktable_state {
     HL_RANKTABLE_WAITING, /* for pods, or for their annotations */
-    HL_RANKTABLE_UNABLE,  /* until somebody fixes what `reason` says */
+    HL_RANKTABLE_UNABLE,  /* until an operator fixes what `reason` says */
     HL_RANKTABLE_COMPLETED,
 };
 

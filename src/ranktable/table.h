@@ -51,7 +51,7 @@ struct hl_ranktable_instance {
     int32_t rank_index; /* requested, or -1: hl_ranktable_number sets the lowest free one */
     struct hl_ranktable_device *devices;
     size_t device_count;
-    bool is_borrowed;       /* the devices belong to somebody else */
+    bool is_borrowed;       /* the devices belong to another table */
     size_t without_address; /* first such device, from 1; hl_ranktable_check_devices sets it */
     int first_rank;         /* rank of its first device; hl_ranktable_number sets it */
 };

@@ -110,7 +110,7 @@ size_t cache_ready_of(struct cache *c, const struct cached_job *job);
 /* The job's ConfigMap; NULL: there is none. Borrowed. */
 struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job);
 /* The ConfigMap of version `before` was written: it now has version `after` and the text *text,
- * which is then taken. True: nobody else has changed it in between. */
+ * which is then taken. True: no other writer has changed it in between. */
 bool cache_wrote(struct cached_map *map, const char *before, const char *after, char **text);
 /* A ConfigMap was read after the watch had reported version `seen`. It stays unread if there can be
  * a newer one. */

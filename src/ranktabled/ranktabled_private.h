@@ -49,7 +49,7 @@ void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *job, enum hl_ra
                      const char *reason);
 
 /* requests.c: these write a job's table (text is taken) to its ConfigMap, read a ConfigMap that
- * somebody else has changed, and send a warning on a job. They don't wait for the answer. */
+ * another writer has changed, and send a warning on a job. They don't wait for the answer. */
 void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct cached_map *map,
                    char *text);
 void request_read(struct hl_ranktabled *d, struct cached_map *map);

@@ -120,7 +120,7 @@ json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_vo
 /* Makes the ConfigMap with the rank table, which is deleted with the Job of that uid. */
 json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                        const char *uid, const char *table);
-/* Whether somebody else makes the rank table, because the devices' addresses are in the pods'
+/* Whether another program makes the rank table, because the devices' addresses are in the pods'
  * annotations. */
 bool hl_volcano_is_ascend(const struct hl_volcano_opts *opts);
 

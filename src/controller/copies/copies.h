@@ -94,7 +94,7 @@ struct copies_order {
     struct place goal;
     enum hl_api_operation op;
     uint64_t bytes_per_s; /* bandwidth limit; 0: none */
-    /* loads from the archive only while nobody else does, and only into free room */
+    /* loads from the archive only while no other load does, and only into free room */
     bool gives_way;
 };
 

@@ -132,7 +132,7 @@ struct node_events {
     /* The node is needed because of some of these containers. */
     bool (*holds)(const struct hl_controller *c, const struct node *n,
                   const struct hl_api_container_status_list *containers);
-    /* False: nobody needs that container, wherever it runs. */
+    /* False: no job needs that container, wherever it runs. */
     bool (*wants)(const struct hl_controller *c, const char *id);
     /* The node is forgotten: drop all data about it. */
     void (*forgotten)(struct hl_controller *c, struct node *n);

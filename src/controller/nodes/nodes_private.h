@@ -32,7 +32,7 @@ hl_status node_write(struct node *n, const json_t *record, hl_store_written done
                      void *arg) HL_CHECK;
 
 /* drain.c */
-/* Writes the changed record and then answers the call; NULL: nobody waits. If that fails, n is as
+/* Writes the changed record and then answers the call; NULL: no call waits. If that fails, n is as
  * before. */
 hl_status node_drain(struct node *n, bool drained, const char *reason,
                      struct hl_rpc_call *call) HL_CHECK;

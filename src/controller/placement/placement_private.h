@@ -306,7 +306,7 @@ void reporters_fini(struct hl_controller *c);
 /* before_ms: when the process reported before; < 0: it had not. */
 void record_report(struct hl_controller *c, const struct hl_api_controller_report_access_params *p,
                    int64_t before_ms);
-/* Ends the recording when nobody asks any more. */
+/* Ends the recording when it is no longer polled. */
 void record_tick(struct hl_controller *c);
 
 /* pins.c */

@@ -2,7 +2,7 @@
  *
  * A start order can be overtaken: by a stop of the same container, or by a start of a later attempt
  * of its job. If the node obeyed it afterwards, the container would occupy a slot that now belongs
- * to another one, and nobody would wait for it. So the node refuses such a start.
+ * to another one, and no job would wait for it. So the node refuses such a start.
  *
  * Owns:    nothing. Zero-initialised is right.
  * Threads: one owner at a time. Pure.

@@ -43,7 +43,7 @@ struct hl_gang_attempt {
 
 /* The attempt's Job must be deleted: it is not the job's current attempt, or the job needs none. */
 bool hl_gang_goes(const struct hl_gang_attempt *a, const struct hl_jobrun *run);
-/* While stopping: a container without a pod has ended, because nobody will recreate the pod. */
+/* While stopping: a container without a pod has ended, because the pod will not be recreated. */
 bool hl_gang_has_ended(const struct hl_gang_attempt *a);
 /* The attempt's Job disappeared while no Controller was watching, so it is unknown whether its
  * ranks finished. For a restarted Controller; a Job that was never created had no ranks. */

@@ -22,7 +22,7 @@
  * index that the plan gave it, even when others are removed; events, actions and ids refer to that
  * index. The state of a container that is not a member does not affect the gang.
  *
- * If a container ends and nobody knows how (failure LOST, or its node no longer has it), a gang
+ * If a container ends in an unknown way (failure LOST, or its node no longer has it), a gang
  * that replaces ranks replaces it: a parked container takes over its ranks, or else a new
  * container, with a new index, takes over its slot.
  *

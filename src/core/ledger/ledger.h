@@ -11,7 +11,7 @@
  *
  * A report closes the time since the previous one: the number of steps times the usual length
  * counts as step (or as replay, for steps that an earlier attempt or generation had already done).
- * The first report of a gang may cover steps that nobody has looked at; the rest of that time
+ * The first report of a gang may cover steps that were not observed; the rest of that time
  * counts as start, or as lost. If steps took more than twice the usual length, the excess counts as
  * save while a save was in progress, and as stall otherwise. For ranks that report nothing, step
  * begins when they run; after a failure their time since the last saved version counts as lost.

@@ -6,7 +6,7 @@
  *     its readers are scattered   back to L3
  *     heat                        active, or cooling
  *     it stays cool               to L3
- *     nobody reads it             from L3 to L4
+ *     it is not read              from L3 to L4
  *     it is read again            to the L2 of its latest reader
  *
  * A move that speeds up reads happens only if its gain exceeds its cost, which grows with fluidity;
