@@ -1,10 +1,13 @@
 """Every option has an effect: each row's field is read, each program reads the slices whose flags it takes, and what
 ranks are told of libhelios reads."""
+import argparse
 import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+PARSER.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+ROOT = PARSER.parse_args().root
 PROGRAM_CONF = ROOT / "src/program/conf.c"
 MAINS = {"HL_CONTROLLER": "helios-controller.c", "HL_L3D": "helios-l3d.c", "HL_AGENT": "helios-agent.c", "HL_CLI": "cli"}
 FRAME = ROOT / "src/program/daemon.c"  # what every daemon runs in
@@ -47,7 +50,7 @@ def check_rows(errors):
         for name, field in found:
             names.append(name)
             if not is_read(field.rpartition(".")[2], text):
-                errors.append(f"{name}: nobody reads the field {field} ({path.relative_to(ROOT)})")
+                errors.append(f"{name}: no source reads the field {field} ({path.relative_to(ROOT)})")
     return names
 
 

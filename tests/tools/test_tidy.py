@@ -78,6 +78,10 @@ class Tidy(unittest.TestCase):
         self.refuses("'whoever' in a message", {"src/box/box.c": 'const char *t = "whoever has the box may open it";\n'})
         self.refuses("'is no J' in a message", {"src/box/box.c": 'const char *t = "the box is no JSON";\n'})
 
+    def test_lines_that_do_not_end_well(self):
+        self.refuses("src/box/box.c:1: trailing space", {"src/box/box.c": "int a; \n"})
+        self.refuses("src/box/box.c: no newline at the end", {"src/box/box.c": "int a;"})
+
     def test_a_header_that_does_not_say_who(self):
         text = TREE["src/box/box.h"].replace("a box.", "a box; somebody else has the key.")
         self.refuses("src/box/box.h:1: 'somebody': say which process", {"src/box/box.h": text})
