@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conf/options.h"
-#include "unit/controller/placement_rig.h"
+#include "unit/controller/placement/placement_rig.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The placement of two nodes and a model of two shards, without a loop. */
-#ifndef TESTS_UNIT_CONTROLLER_PLACEMENT_RIG_H
-#define TESTS_UNIT_CONTROLLER_PLACEMENT_RIG_H
+#ifndef TESTS_UNIT_CONTROLLER_PLACEMENT_PLACEMENT_RIG_H
+#define TESTS_UNIT_CONTROLLER_PLACEMENT_PLACEMENT_RIG_H
 
 #include <stdlib.h>
 #include <string.h>

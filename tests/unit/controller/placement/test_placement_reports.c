@@ -1,6 +1,6 @@
 /* Reports of reads: which ones count, and what is recorded from them. */
 #include "base/log.h"
-#include "unit/controller/placement_rig.h"
+#include "unit/controller/placement/placement_rig.h"
 
 TEST_IN(world_start, world_end, a_report_that_is_repeated_counts_once)
 {

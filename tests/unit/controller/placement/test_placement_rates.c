@@ -1,5 +1,5 @@
 /* What copies of moves say about the rates of their paths. */
-#include "unit/controller/placement_rig.h"
+#include "unit/controller/placement/placement_rig.h"
 
 TEST_IN(world_start, world_end, a_copy_that_keeps_to_its_pace_says_nothing_about_its_path)
 {
