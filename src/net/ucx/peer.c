@@ -12,6 +12,8 @@
 
 void hl_ucx_peer_enter(struct hl_ucx_peer *p, enum hl_ucx_peer_state state)
 {
+    p->server->in_state[p->state]--;
+    p->server->in_state[state]++;
     p->state = state;
     p->since_ns = hl_now_ns();
 }
@@ -56,9 +58,19 @@ static uint32_t new_session(const struct hl_net_server *s)
     return session;
 }
 
+static void make_room(struct hl_net_server *s)
+{
+    struct hl_ucx_peer *p = s->peers;
+    if (s->in_state[HL_UCX_PEER_NEW] < HL_UCX_HALF_OPEN)
+        return;
+    while (p->state != HL_UCX_PEER_NEW)
+        p = p->next;
+    hl_ucx_peer_fail(p, "it has not sent HELLO, and other clients wait for its place");
+}
+
 void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request)
 {
-    struct hl_ucx_peer *p = s->peer_count < HL_NET_PEERS_MAX ? calloc(1, sizeof(*p)) : NULL;
+    struct hl_ucx_peer *p = calloc(1, sizeof(*p));
     if (p == NULL) {
         hl_net_count(&s->counts.refused, 1);
         ucp_listener_reject(s->listener, request);
@@ -80,12 +92,13 @@ void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request)
         free(p);
         return;
     }
-    hl_ucx_peer_enter(p, HL_UCX_PEER_NEW);
+    make_room(s);
+    p->since_ns = hl_now_ns();
+    s->in_state[HL_UCX_PEER_NEW]++;
     DL_APPEND(s->peers, p);
     HASH_ADD_PTR(s->by_ep, ep, p);
     p->session = new_session(s);
     HASH_ADD(hs, s->by_session, session, sizeof(p->session), p);
-    s->peer_count++;
     hl_net_count(&s->counts.peers, 1);
 }
 

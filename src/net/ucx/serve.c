@@ -17,6 +17,7 @@
 static void remove_peer(struct hl_ucx_peer *p)
 {
     DL_DELETE(p->server->peers, p);
+    p->server->in_state[p->state]--;
     free(p);
 }
 
@@ -26,7 +27,6 @@ static void close_peer(struct hl_ucx_peer *p)
     HASH_DEL(s->by_ep, p);
     HASH_DELETE(hs, s->by_session, p);
     hl_ucx_puts_of_peer_drop(p);
-    s->peer_count--;
     atomic_fetch_sub_explicit(&s->counts.peers, 1, memory_order_relaxed);
     p->closing = hl_ucx_ep_close(p->ep);
     hl_ucx_peer_enter(p, HL_UCX_PEER_CLOSING);
@@ -91,6 +91,10 @@ static void on_hello(struct hl_ucx_peer *p, const struct hl_wire *w)
     char text[1024];
     if (!hl_ucx_server_knows(s, (struct hl_id){w->id_hi, w->id_lo})) {
         hl_ucx_peer_fail(p, "its HELLO has no ticket");
+        return;
+    }
+    if (s->in_state[HL_UCX_PEER_READY] >= HL_NET_PEERS_MAX) {
+        hl_ucx_peer_fail(p, "there are too many clients");
         return;
     }
     p->lanes = hl_ucx_lanes(p->ep, text, sizeof(text));

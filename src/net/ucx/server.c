@@ -18,14 +18,16 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/ucx/server.h"
 
-#define RESOLVE_MS   3000
-#define CLOSE_MAX_NS (2 * HL_NS_PER_S)
-#define QUIET_NS     (20 * HL_NS_PER_MS)
+#define RESOLVE_MS     3000
+#define CLOSE_MAX_NS   (2 * HL_NS_PER_S)
+#define QUIET_NS       (20 * HL_NS_PER_MS)
+#define ACCEPT_AT_ONCE 16
 
 /* Called inside ucp_worker_progress, where no endpoint may be made: the request is recorded, and
  * accepted later. */
@@ -40,16 +42,16 @@ static void on_conn_request(ucp_conn_request_h request, void *arg)
         return;
     }
     k->request = request;
-    k->next = s->pending_conns;
-    s->pending_conns = k;
+    DL_APPEND(s->pending_conns, k);
 }
 
-/* Called outside of any callback, where endpoints may be made. */
-static void accept_pending_conns(struct hl_net_server *s)
+/* Called outside of any callback, where endpoints may be made. Accepts a few at a time, so that the
+ * HELLO of peers is received in between. */
+static void accept_some(struct hl_net_server *s)
 {
-    while (s->pending_conns != NULL) {
+    for (int i = 0; i < ACCEPT_AT_ONCE && s->pending_conns != NULL; i++) {
         struct hl_ucx_pending_conn *k = s->pending_conns;
-        s->pending_conns = k->next;
+        DL_DELETE(s->pending_conns, k);
         hl_ucx_peer_accept(s, k->request);
         free(k);
     }
@@ -101,14 +103,14 @@ static void *server_main(void *arg)
     while (!atomic_load_explicit(&s->stopping, memory_order_acquire)) {
         unsigned events = ucp_worker_progress(s->ucx.worker);
         uint64_t now = hl_now_ns();
-        accept_pending_conns(s);
+        accept_some(s);
         if (events > 0)
             hl_ucx_puts_collect(s);
         hl_ucx_puts_answer(s);
         tend_server(s, now, &next_tick);
         if (s->pause_ms > 0)
             stand_still(s);
-        if (events > 0)
+        if (events > 0 || s->pending_conns != NULL)
             idle_since = now;
         else if (now - idle_since > s->ucx.spin_ns)
             sleep_on_worker(s);
@@ -134,7 +136,8 @@ static void close_peers(struct hl_net_server *s)
 {
     uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
     answer_executed(s, limit);
-    accept_pending_conns(s);
+    while (s->pending_conns != NULL)
+        accept_some(s);
     for (struct hl_ucx_peer *p = s->peers; p != NULL; p = p->next)
         hl_ucx_peer_fail(p, "server is shutting down");
     while ((hl_ucx_peers_tend(s, hl_now_ns()) > 0 || s->puts != NULL) && hl_now_ns() < limit) {

@@ -5,7 +5,8 @@
  *          the work of the put worker. Only the put worker's thread calls the put handler.
  * Errors:  a peer that breaks the protocol is dropped; the reason goes to the debug log.
  * Units:   bytes, ns.
- * Limits:  HL_UCX_PEER_SENDS answers in flight per peer; one large put and HL_UCX_BATCHES batches
+ * Limits:  HL_UCX_HALF_OPEN peers that have not sent HELLO, HL_NET_PEERS_MAX that have;
+ *          HL_UCX_PEER_SENDS answers in flight per peer; one large put and HL_UCX_BATCHES batches
  *          open per peer, hl_net_server_opts.put_queue over all peers; further ones are queued.
  *
  * There are two threads. The progress thread owns the UCX worker, the peers and the puts, and takes
@@ -33,10 +34,12 @@
 #include "net/put_sink.h"
 #include "net/ucx/ucx_private.h"
 
+#define HL_UCX_HALF_OPEN  256
 #define HL_UCX_PEER_SENDS (64 * (HL_UCX_PIECE / HL_UCX_FRAGMENT))
 
 /*     NEW --HELLO--> READY
- *      |               |     a broken protocol, an error of UCX, a silent put
+ *      |               |     a broken protocol, an error of UCX, a silent put;
+ *      |               |     NEW: too late, or the oldest of too many
  *      '---> FAILED <--'
  *              | housekeeping: its receives are taken back, its endpoint is being closed
  *              v
@@ -51,6 +54,7 @@ enum hl_ucx_peer_state {
     HL_UCX_PEER_FAILED,  /* the housekeeping will close it */
     HL_UCX_PEER_CLOSING, /* waits for its endpoint and its outstanding operations */
     HL_UCX_PEER_STUCK,   /* operations did not complete: kept until the worker is gone */
+    HL_UCX_PEER_STATES
 };
 
 /* ---- the put worker: a thread with a queue, for the parts of a put that may take a while ---- */
@@ -196,7 +200,7 @@ struct hl_ucx_peer {
 
 struct hl_ucx_pending_conn {
     ucp_conn_request_h request;
-    struct hl_ucx_pending_conn *next;
+    struct hl_ucx_pending_conn *prev, *next;
 };
 
 /* What a client's HELLO must carry if the server is for RDMA. */
@@ -224,7 +228,7 @@ struct hl_net_server {
     bool running;
     int wake_fd;
     atomic_bool stopping;
-    struct hl_ucx_pending_conn *pending_conns; /* connection requests, newest first */
+    struct hl_ucx_pending_conn *pending_conns; /* connection requests, oldest first */
     uint64_t last_conn_ns;                     /* time of the last one */
     struct hl_ucx_peer *peers;
     struct hl_ucx_peer *by_ep;
@@ -234,9 +238,9 @@ struct hl_net_server {
     struct hl_ucx_put *puts, *line;
     ucp_datatype_t summing; /* a datatype that sums fragments, see intake.c */
     unsigned open_puts;
-    atomic_bool sleeps; /* about to wait for wake_fd */
-    unsigned peer_count;
-    bool attention; /* a peer needs the housekeeping */
+    atomic_bool sleeps;                    /* about to wait for wake_fd */
+    unsigned in_state[HL_UCX_PEER_STATES]; /* how many peers */
+    bool attention;                        /* a peer needs the housekeeping */
     unsigned pause_ms;
     uint64_t paused_ns;
     struct hl_net_counts counts;
@@ -259,7 +263,9 @@ bool hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket);
 
 /* ---- one client (peer.c) ---- */
 
-/* Creates an endpoint for a connection request, or rejects it. */
+/* Creates an endpoint for a connection request, or rejects it. The oldest of too many peers that
+ * have not sent HELLO is dropped for it: connecting costs a peer nothing, and must not keep others
+ * out. */
 void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request);
 void hl_ucx_peer_enter(struct hl_ucx_peer *p, enum hl_ucx_peer_state state);
 /* Marks the connection for closing; the housekeeping closes it. */
