@@ -1,5 +1,6 @@
 #include "program/daemon.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include "auth/secret.h"
@@ -53,6 +54,7 @@ static hl_status start_daemon(const struct program_service *service, struct prog
                               void *arg, int argc, char **argv)
 {
     hl_process_raise_files();
+    signal(SIGXFSZ, SIG_IGN); /* a file at the limit of `ulimit -f` is like one on a full disk */
     HL_TRY(load_options(service, d, argc, argv));
     HL_TRY(open_tools(d));
     return start_service(service, d, arg);
