@@ -204,10 +204,16 @@ hl_status store_net_acquire(struct store *s, const char *address, enum hl_net_mo
     pthread_mutex_lock(&s->lock);
     *out = hl_conn_pool_acquire(&s->conns, net_key(address, mode, key, sizeof(key)));
     pthread_mutex_unlock(&s->lock);
-    if (out->client != NULL) {
-        hl_net_renew(&out->client);
-        return HL_OK;
-    }
+    if (out->client == NULL)
+        return store_net_connect(s, address, mode, timeout_ms, out);
+    hl_net_renew(&out->client);
+    return HL_OK;
+}
+
+hl_status store_net_connect(struct store *s, const char *address, enum hl_net_mode mode,
+                            int timeout_ms, struct hl_conn_lease *out)
+{
+    *out = (struct hl_conn_lease){.epoch = s->conns.epoch};
     struct hl_net_connect_opts opts = connect_opts(s, address, mode);
     if (timeout_ms < opts.timeout_ms)
         opts.timeout_ms = timeout_ms;

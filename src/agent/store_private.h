@@ -252,6 +252,10 @@ void store_line_release(struct store *s, const char *address, struct hl_migrate_
                         hl_status st);
 hl_status store_net_acquire(struct store *s, const char *address, enum hl_net_mode mode,
                             int timeout_ms, struct hl_conn_lease *out) HL_CHECK;
+/* The same, but never a kept connection: after one was lost, others to a restarted peer are lost,
+ * too. */
+hl_status store_net_connect(struct store *s, const char *address, enum hl_net_mode mode,
+                            int timeout_ms, struct hl_conn_lease *out) HL_CHECK;
 void store_net_release(struct store *s, const char *address, enum hl_net_mode mode,
                        struct hl_conn_lease *lease, hl_status st);
 /* Shared until it is released. */

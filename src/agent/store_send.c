@@ -99,7 +99,8 @@ static hl_status send_backbone(struct sending *x)
         return hl_fail(HL_EUNAVAIL, "the target has no data address");
     for (int tried = 0;; tried++) {
         HL_TRY(store_left(x->s, x->r, &ms));
-        HL_TRY(store_net_acquire(x->s, address, HL_NET_AUTO, ms, &lease));
+        HL_TRY((tried > 0 ? store_net_connect : store_net_acquire)(x->s, address, HL_NET_AUTO, ms,
+                                                                   &lease));
         snprintf(x->transport, sizeof(x->transport), "%s", hl_net_path_name(lease.client));
         hl_net_stop_with(lease.client, x->r->stop);
         hl_net_pace_with(lease.client, pace_of(x));
