@@ -109,6 +109,7 @@ struct job {
     int gang_made;            /* the last attempt whose gang existed; 0 = none */
     int looked_attempt;       /* the last attempt whose placement gang_watch was told */
     int told_attempt;         /* the last attempt that was reported while it ran (jobs/planned.c) */
+    int placed_here;          /* the last attempt that this Controller has placed; 0 = none */
     struct rank_watch *watch; /* jobs/rank_watch.c; NULL: nothing was seen yet */
     struct job_elastic elastic;
     char *table;             /* rank table of this attempt; NULL = not made yet, "" = can't be */

@@ -129,6 +129,7 @@ void job_take_plan(struct job *j, struct hl_plan *plan)
     if (rank_tables_reset(j, plan->container_count) != HL_OK)
         hl_warn("%s", hl_error_text());
     j->marked = true;
+    j->placed_here = j->run.attempt;
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan});
     if (j->run.plan != plan) { /* refused: the plan is still ours */
         hl_plan_mark(plan, nodes_cluster(c), 0);

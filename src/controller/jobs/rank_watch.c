@@ -1,7 +1,7 @@
 /* Watches ranks through the reports of their nodes. If a gang makes no steps, the rank that blocks
  * it is named; a slow rank is named, too; and either is ended if the job's spec says so. Replaced
- * ranks become events and times. The state is in memory only: what happened before this Controller
- * started is not reported as news. */
+ * ranks become events and times. The state is in memory only: of an attempt that an earlier
+ * Controller placed, what happened before the first look is not reported as news. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +26,7 @@ struct rank_seen {
 struct rank_watch {
     int attempt, resizes; /* the attempt and size to which the ranks belong */
     size_t count;
+    bool whole;                 /* it has missed nothing: every replacement is news */
     struct rank_seen *seen;     /* by rank */
     struct hl_stall_rank *said; /* reports of this round */
     const struct hl_api_rank_status **told;
@@ -54,6 +55,8 @@ static struct rank_watch *watch_of(struct job *j)
     if (j->watch != NULL && j->watch->attempt == j->run.attempt &&
         j->watch->resizes == j->run.resizes)
         return j->watch;
+    bool whole = j->placed_here == j->run.attempt &&
+                 (j->watch == NULL || j->watch->attempt != j->run.attempt);
     rank_watch_free(j->watch);
     j->watch = calloc(1, sizeof(*j->watch));
     if (j->watch == NULL)
@@ -61,6 +64,7 @@ static struct rank_watch *watch_of(struct job *j)
     *j->watch = (struct rank_watch){.attempt = j->run.attempt,
                                     .resizes = j->run.resizes,
                                     .count = count,
+                                    .whole = whole,
                                     .seen = calloc(count, sizeof(struct rank_seen)),
                                     .said = calloc(count, sizeof(struct hl_stall_rank)),
                                     .told = calloc(count, sizeof(struct hl_api_rank_status *)),
@@ -146,7 +150,8 @@ static void look_at_rank(struct job *j, struct rank_seen *seen, const char *node
 {
     bool stepped = r->progress.recovery.total_seconds > 0;
     if (!seen->recovery.known)
-        *seen = (struct rank_seen){.troubles = r->progress.troubles, .pid = r->pid};
+        *seen = (struct rank_seen){.recovery.known = j->watch->whole,
+                                   .troubles = j->watch->whole ? 0 : r->progress.troubles};
     struct hl_recovery_news news = hl_recovery_look(&seen->recovery, r->replaced, stepped);
     if (r->progress.troubles > seen->troubles)
         note_trouble(j, node, r); /* logged before its possible consequences */
