@@ -62,6 +62,18 @@ TEST(the_specs_job_is_accepted_unchanged)
     hl_job_fini(&job);
 }
 
+TEST(no_spares_are_the_default_and_may_be_said)
+{
+    struct hl_job job;
+    assert_int_equal(
+        parse("{\"jobName\": \"x\", \"command\": \"y\", \"spares\": 0, \"spareSlots\": 0}", &job),
+        HL_OK);
+    assert_int_equal(job.spares, 0);
+    assert_int_equal(job.spare_slots, 0);
+    hl_job_fini(&job);
+    is_bad("{\"spares\": -1}", "spares: is -1, must be from 0 to 16");
+}
+
 static const char full_job[] =
     "{\"jobName\": \"a.b-1\", \"model\": {\"name\": \"Llama-3\", \"version\": 4},"
     " \"parallelism\": {\"pipeline_parallel_size\": 2, \"tensor_parallel_size\": 2,"
