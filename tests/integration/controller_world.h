@@ -64,6 +64,8 @@ struct world {
     atomic_int port_questions, ports_busy; /* how many of them find no port */
     bool counts_ports;                     /* each finds another one */
     const char *_Atomic container_state;   /* what startContainer answers; NULL = unavailable */
+    atomic_bool holds_start;               /* the next startContainer is not answered: `held` */
+    struct hl_rpc_call *held;              /* the loop's */
     atomic_bool has_archive;               /* of L3 */
     atomic_bool refuses;                   /* storeCopy and archive fail */
     atomic_int copy_crc;                   /* of what storeCopy makes */
@@ -301,8 +303,13 @@ static void agent_handler(void *arg, struct hl_rpc_call *call, const char *metho
     (void)arg;
     if (strcmp(method, "startContainer") == 0) {
         const char *id = hl_json_str(json_object_get(params, "spec"), "id", "");
+        bool holds = atomic_exchange(&w.holds_start, false);
         w.started++;
         note_port(json_object_get(json_object_get(params, "spec"), "env"));
+        if (holds) {
+            w.held = call;
+            return;
+        }
         if (w.container_state == NULL) {
             hl_rpc_reject(call, HL_EUNAVAIL, "the node is short of something");
             return;

@@ -17,5 +17,6 @@ enum hl_ports_next hl_ports_after(hl_status answer)
         return HL_PORTS_SETTLED;
     if (answer == HL_EBUSY)
         return HL_PORTS_ONWARD;
-    return hl_status_retryable(answer) ? HL_PORTS_AGAIN : HL_PORTS_BLIND;
+    bool again = hl_status_retryable(answer) || answer == HL_ECANCELED; /* the Agent has moved */
+    return again ? HL_PORTS_AGAIN : HL_PORTS_BLIND;
 }

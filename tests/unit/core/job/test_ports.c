@@ -36,6 +36,7 @@ TEST(an_agents_answer_settles_the_port_or_asks_again)
         {HL_OK, HL_PORTS_SETTLED},         {HL_EBUSY, HL_PORTS_ONWARD},
         {HL_EUNAVAIL, HL_PORTS_AGAIN},     {HL_ETIMEDOUT, HL_PORTS_AGAIN},
         {HL_EUNSUPPORTED, HL_PORTS_BLIND}, {HL_EINVAL, HL_PORTS_BLIND},
+        {HL_ECANCELED, HL_PORTS_AGAIN},
     };
 
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
