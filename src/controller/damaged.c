@@ -51,8 +51,9 @@ static void on_dropped(void *arg, hl_status st, const char *text)
     else
         st = hl_fail(st, "%s", text);
     if (st == HL_OK)
-        hl_reply_controller_cancel_job(d->call, &(struct hl_api_controller_cancel_job_results){
-                                                    .state = HL_API_JOB_STATE_CANCELLED});
+        hl_reply_controller_cancel_job(
+            d->call, &(struct hl_api_controller_cancel_job_results){HL_API_JOB_STATE_CANCELLED,
+                                                                    d->key + strlen("job/")});
     else
         call_reject(d->call, st);
     free(d);

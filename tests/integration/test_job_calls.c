@@ -2,6 +2,7 @@
 #include "support/test.h"
 
 #include "integration/controller_world.h"
+#include "store/store.h"
 
 static void answer_held(void)
 {
@@ -20,4 +21,35 @@ TEST_IN(setup, teardown, a_start_that_is_cut_off_by_a_new_address_of_the_agent_i
     wait_count(&w.started, 2);
     wait_state(id, "running");
     on_loop(answer_held);
+}
+
+/* What the store has of the job becomes something that is no record. */
+static void damage_record(const char *id)
+{
+    struct hl_store *store;
+    json_t *value = json_string("damaged");
+    char key[80];
+    snprintf(key, sizeof(key), "job/%s", id);
+    assert_int_equal(hl_store_open(w.store, &store), HL_OK);
+    assert_int_equal(hl_store_commit(store, &(struct hl_store_op){HL_STORE_PUT, key, value}, 1),
+                     HL_OK);
+    hl_store_close(store);
+    json_decref(value);
+}
+
+TEST_IN(setup, teardown, the_cancel_of_a_job_whose_record_is_damaged_names_the_job)
+{
+    char id[64];
+    json_t *r = NULL;
+    submit("", id, sizeof(id));
+    on_loop(stop_controller);
+    damage_record(id);
+    on_loop(start_controller);
+    open_peer();
+    assert_int_equal(call("getJob", json_pack("{s:s}", "id", id), &r), HL_ECORRUPT);
+    r = ask("cancelJob", json_pack("{s:s}", "id", id));
+    assert_string_equal(hl_json_str(r, "id", ""), id);
+    assert_string_equal(hl_json_str(r, "state", ""), "cancelled");
+    json_decref(r);
+    assert_int_equal(call("getJob", json_pack("{s:s}", "id", id), &r), HL_ENOENT);
 }
