@@ -335,6 +335,7 @@ class Jobs(unittest.TestCase):
             c.json("cancel", job)
             c.wait_job(job, "cancelled")
             wait_for("ranks to end", lambda: not any(alive(p) for p in pids))
+            self.assertIn(f"job {job} is cancelled", c.refuse("drill", "--job", job, "--faults", "kill,bitflip"))
 
     def test_a_name_that_means_several_jobs_is_refused_with_their_ids(self):
         with cluster(nodes=1, slots=2) as c:

@@ -110,9 +110,6 @@ static void rank_begin(struct drill_rank *r)
 
 static hl_status drill_open(struct drill *d, const struct hl_api_job *job)
 {
-    if (job->state != HL_API_JOB_STATE_RUNNING)
-        return hl_fail(HL_ECONFLICT, "job %s is %s: a drill needs a running job", job->id,
-                       hl_api_job_state_name(job->state));
     d->ranks = calloc((size_t)job->world_size + 1, sizeof(*d->ranks));
     if (d->ranks == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for the ranks of job %s", job->id);
@@ -599,6 +596,9 @@ static hl_status drill_run(struct drill *d, const char *job, char *list)
     struct hl_api_drill_refusal_list refused = {0};
     struct hl_api_job doc;
     HL_TRY(cli_job(d->cli, job, &arena, &doc));
+    if (doc.state != HL_API_JOB_STATE_RUNNING)
+        return hl_fail(HL_ECONFLICT, "job %s is %s: a drill needs a running job", doc.id,
+                       hl_api_job_state_name(doc.state));
     HL_TRY(take_faults(d, list, &doc, &arena, &refused));
     snprintf(d->job, sizeof(d->job), "%s", doc.id);
     if (strcmp(doc.launch.recovery, "replace") != 0)
