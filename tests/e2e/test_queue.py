@@ -213,7 +213,7 @@ onFailure: {{"9": fail}}
         self.assertEqual(c.json("node", "reserve", "node-0", "--for", "1h")["jobs"], [late])
         self.assertEqual(c.job(late)["state"], "running")
         self.assertRegex(c.run("nodes").stdout, "node-0:0 +reserved")
-        self.assertEqual(c.run("node", "unreserve", "node-1,node-0").stdout,
+        self.assertEqual(c.run("node", "unreserve", "node-1,node-0,node-1").stdout,
                          "node-1 was not reserved\nnode-0 is no longer reserved\n")
         for name, job in (("aside", aside), ("late-one", late)):
             self.end(name)

@@ -169,7 +169,7 @@ static hl_status unreserve_nodes(struct cli *cli, const struct hl_api_text_list 
     return HL_OK;
 }
 
-/* "node-0,node-1"; for_ms = 0 ends their reservations. */
+/* "node-0,node-1", each once; for_ms = 0 ends their reservations. */
 static hl_status reserve_listed(struct cli *cli, char *list, const struct reserve_args *a)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -179,7 +179,8 @@ static hl_status reserve_listed(struct cli *cli, char *list, const struct reserv
     if (names.items == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a list of nodes");
     for (char *name = strtok_r(list, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest))
-        names.items[names.count++] = name;
+        if (!is_named(&names, name))
+            names.items[names.count++] = name;
     if (names.count == 0)
         return cli_usage(cli, "name at least one node");
     return a->for_ms > 0 ? reserve_nodes(cli, &names, a) : unreserve_nodes(cli, &names);
