@@ -154,6 +154,18 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
         self.assertIn("networkTopology: this cluster's Volcano does not know it", c.wait_job(job, "failed")["reason"])
         self.wait_gone()
 
+    def test_a_conflict_that_passes_takes_no_gang_with_it(self):
+        """A ResourceQuota that another request changes at the same time; an object that goes before it is read."""
+        c = self.start_cluster()
+        quota = 'Operation cannot be fulfilled on resourcequotas "team": the object has been modified'
+        self.server.refusals = [["vcjobs", "POST", 1, kube_api.Refused(409, "Conflict", quota)],
+                                ["configmaps", "POST", 1, kube_api.Refused(409, "AlreadyExists")]]
+        job = c.submit(self.text())
+        self.loaded()
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
+
     def test_a_right_that_is_missing_is_told(self):
         c = self.start_cluster()
         self.server.refusals = [["vcjobs", "POST", 1, kube_api.Refused(403, "Forbidden", 'cannot create resource "jobs"')]]

@@ -75,8 +75,11 @@ static hl_status create_one(struct call *k, const char *base, const char *kind, 
 {
     json_t *there = NULL;
     hl_status st = call_request(k, "POST", base, kind, "", doc, &there);
-    if (st == HL_EEXIST)
+    bool was_there = st == HL_EEXIST;
+    if (was_there)
         st = call_request(k, "GET", base, kind, name, NULL, &there);
+    if (st == HL_ECONFLICT || (was_there && st == HL_ENOENT))
+        st = HL_EUNAVAIL; /* a ResourceQuota was changed meanwhile; or it was deleted meanwhile */
     HL_TRY(st);
     if (hl_volcano_attempt_of(there, k->gang) != k->attempt) {
         json_decref(there);
