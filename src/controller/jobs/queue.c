@@ -260,11 +260,25 @@ static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
 
 /* ---- what the pass asks ---------------------------------------------------------------------- */
 
+/* Spare slots that the quota of its queue leaves to a gang. */
+static int count_spares(const struct queue_run *run, int gang)
+{
+    const struct hl_job *spec = &run->jobs[gang]->spec;
+    int queue = run->gangs[gang].queue, used = run->c->jobs->queue->held[queue];
+    for (int i = 0; i < run->count && spec->spare_slots > 0; i++)
+        if (run->gangs[i].queue == queue && run->slots.plans[i] != NULL)
+            used += run->slots.plans[i]->container_count;
+    int left = elastic_quota_left(run->c, spec, used + run->gangs[gang].slots);
+    return left >= spec->spare_slots ? spec->spare_slots : left > 0 ? left : 0;
+}
+
 static hl_status plan_gang(void *arg, int gang, struct hl_plan **out)
 {
     const struct queue_run *run = arg;
     const struct job *j = run->jobs[gang];
-    return j->executor->plan(run->c, &j->spec, j->id, j->run.attempt, out);
+    struct hl_job spec = j->spec; /* borrows */
+    spec.spare_slots = count_spares(run, gang);
+    return j->executor->plan(run->c, &spec, j->id, j->run.attempt, out);
 }
 
 static const struct hl_plan *held_plan(void *arg, int gang)
@@ -315,7 +329,7 @@ static void enlarge_started(struct queue_run *run, const struct hl_queue_pass *p
     memcpy(used, run->c->jobs->queue->held, sizeof(used));
     for (int i = 0; i < run->count; i++)
         if (pass->verdicts[i].starts)
-            used[run->gangs[i].queue] += run->gangs[i].slots;
+            used[run->gangs[i].queue] += run->slots.plans[i]->container_count;
     for (int i = 0; i < pass->line_count; i++) {
         int gang = pass->line[i], *of_queue = &used[run->gangs[gang].queue];
         struct hl_plan **plan = &run->slots.plans[gang];

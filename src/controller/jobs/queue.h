@@ -74,6 +74,9 @@ uint64_t queue_cluster_mark(const struct hl_cluster *cluster, int *free_slots);
 /* Distinct start times of reservations that are not over, in order; free(). */
 hl_status queue_windows(const struct hl_cluster *cluster, int64_t now_ms, int64_t **out,
                         int *count) HL_CHECK;
+/* Slots without which the gang does not start: it takes spare slots only as far as there are any.
+ */
+int queue_needed_slots(const struct hl_plan *plan);
 /* Computes how many slots a job needs in the cluster with this mark. */
 hl_status queue_shape_measure(struct job *j, uint64_t mark) HL_CHECK;
 /* Why the job does not fit, in the planner's words; computed once per pass for jobs that meet the

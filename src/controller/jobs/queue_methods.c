@@ -32,11 +32,12 @@ hl_status queue_check(const struct hl_controller *c, const struct hl_job *spec,
     if (index < 0)
         return queue_unknown(&q->queues, spec);
     const struct hl_queue *queue = &q->queues.list[index];
-    if (queue->quota > 0 && plan->container_count > queue->quota)
+    int slots = queue_needed_slots(plan);
+    if (queue->quota > 0 && slots > queue->quota)
         return hl_fail(HL_EINVAL,
                        "job '%s' can never run in queue %s: it needs %d slots and the quota is %d "
                        "(%s)",
-                       spec->name, queue->name, plan->container_count, queue->quota,
+                       spec->name, queue->name, slots, queue->quota,
                        plan->arithmetic != NULL ? plan->arithmetic[0] : "");
     return HL_OK;
 }

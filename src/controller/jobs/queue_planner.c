@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "controller/jobs/queue.h"
+#include "core/planner/spares.h"
 
 /* ---- the cluster ----------------------------------------------------------------------------- */
 
@@ -55,6 +56,11 @@ hl_status queue_windows(const struct hl_cluster *cluster, int64_t now_ms, int64_
     return HL_OK;
 }
 
+int queue_needed_slots(const struct hl_plan *plan)
+{
+    return plan->feasible ? hl_plan_gang_count(plan) : plan->container_count;
+}
+
 hl_status queue_shape_measure(struct job *j, uint64_t mark)
 {
     struct queue_shape *shape = j->shape;
@@ -62,7 +68,7 @@ hl_status queue_shape_measure(struct job *j, uint64_t mark)
     if (shape->cluster == mark)
         return HL_OK;
     HL_TRY(j->executor->plan(j->controller, &j->spec, j->id, j->run.attempt, &plan));
-    shape->slots = plan->container_count;
+    shape->slots = queue_needed_slots(plan);
     shape->never = plan->never;
     shape->cluster = mark;
     hl_plan_free(plan);

@@ -327,6 +327,46 @@ TEST(a_spare_slot_that_was_used_is_filled_again_within_the_quota)
     world_end(&w);
 }
 
+static void job_cancel(struct world *w, struct job *j)
+{
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL});
+    for (int i = 0; i < j->run.container_count; i++)
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
+                                            .attempt = j->run.attempt,
+                                            .index = hl_jobrun_index(&j->run, i),
+                                            .node = j->run.containers[i].node,
+                                            .container = HL_API_CONTAINER_STATE_STOPPED});
+    world_run(w);
+    line_look(w);
+}
+
+#define SPARE ", \"recovery\": {\"mode\": \"replace\"}, \"spareSlots\": 1"
+
+TEST(a_gang_does_not_wait_for_spare_slots)
+{
+    struct world w;
+    world_start(&w, 2, NULL);
+    struct job *first = job_put(&w, "1", SPARE); /* gangs of its shape have found a spare slot */
+    assert_int_equal(count_busy(&w), 2);
+    struct job *plain = job_put(&w, "1", ""), *second = job_put(&w, "1", SPARE);
+    job_cancel(&w, first);
+    assert_int_equal(plain->run.state, HL_API_JOB_STATE_STARTING);
+    assert_int_equal(second->run.state, HL_API_JOB_STATE_STARTING);
+    assert_int_equal(second->run.container_count, 1);
+    world_end(&w);
+}
+
+TEST(spare_slots_found_at_the_start_stay_within_the_quota)
+{
+    struct world w;
+    world_start(&w, 4, "main quota=3");
+    struct job *first = job_put(&w, "1", SPARE), *second = job_put(&w, "1", SPARE);
+    assert_int_equal(first->run.container_count, 2);
+    assert_int_equal(second->run.container_count, 1);
+    assert_int_equal(count_busy(&w), 3);
+    world_end(&w);
+}
+
 /* Its slots are those of the job's plan, however often the record is reloaded. */
 TEST(a_gang_that_ends_frees_the_slots_that_it_got_later)
 {
