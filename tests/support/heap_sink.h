@@ -34,8 +34,8 @@ struct heap {
     struct kept kept[SHARDS_MAX];
     int sealed; /* entries of kept */
     int discarded;
-    const char *truncate; /* truncate this file at the first alloc */
-    atomic_bool *cancel;  /* set at the first seal */
+    void (*meanwhile)(void); /* called at the first alloc */
+    atomic_bool *cancel;     /* set at the first seal */
 };
 
 static inline hl_status heap_alloc(void *arg, const struct hl_import_shard *shard,
@@ -45,11 +45,12 @@ static inline hl_status heap_alloc(void *arg, const struct hl_import_shard *shar
     struct heap *h = arg;
     pthread_mutex_lock(&h->mutex);
     int fail = h->fail_alloc > 0 && --h->fail_alloc == 0;
-    int cut = h->truncate != NULL ? truncate(h->truncate, 4096) : 0;
-    h->truncate = NULL;
+    if (h->meanwhile != NULL)
+        h->meanwhile();
+    h->meanwhile = NULL;
     h->live += !fail;
     pthread_mutex_unlock(&h->mutex);
-    if (fail || cut != 0)
+    if (fail)
         return hl_fail(HL_ENOSPC, "the heap is full");
     uint8_t *ptr = malloc(size);
     memset(ptr, 0xEE, size);

@@ -43,7 +43,7 @@ static bool is_link(const char *path)
 }
 
 /* Opens a regular file. HL_ENOENT is distinct from other failures. */
-HL_CHECK static hl_status open_regular(const char *path, int *fd, uint64_t *size)
+HL_CHECK static hl_status open_regular(const char *path, int *fd, struct hl_file_mark *mark)
 {
     struct stat sb;
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -58,7 +58,7 @@ HL_CHECK static hl_status open_regular(const char *path, int *fd, uint64_t *size
         return hl_fail(HL_EINVAL, "%s is not a regular file", path);
     }
     *fd = f;
-    *size = (uint64_t)sb.st_size;
+    *mark = hl_file_mark_of(&sb);
     return HL_OK;
 }
 
@@ -80,8 +80,9 @@ HL_CHECK static hl_status read_all(int fd, const char *path, uint64_t from, uint
 HL_CHECK static hl_status read_text(const char *path, size_t max, char **out, size_t *len)
 {
     int fd;
-    uint64_t size;
-    HL_TRY(open_regular(path, &fd, &size));
+    struct hl_file_mark mark;
+    HL_TRY(open_regular(path, &fd, &mark));
+    uint64_t size = (uint64_t)mark.size;
     char *text = size <= max ? malloc(size + 1) : NULL;
     hl_status st =
         size > max ? hl_fail(HL_EINVAL, "%s: %" PRIu64 " bytes, at most %zu", path, size, max)
@@ -139,7 +140,8 @@ HL_CHECK static hl_status add_file(struct hl_import *im, const char *name)
     if (f->name == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the path of %s", name);
     im->file_count++;
-    HL_TRY(open_regular(f->name, &f->fd, &f->size));
+    HL_TRY(open_regular(f->name, &f->fd, &f->mark));
+    f->size = (uint64_t)f->mark.size;
     HL_TRY(im->torch ? read_torch(f) : read_header(f));
     im->source_count += f->header.count;
     return HL_OK;

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "mem/import/file_mark.h"
 #include "mem/import/import.h"
 #include "mem/import/megatron.h"
 #include "mem/shard_sums.h"
@@ -15,6 +16,7 @@ struct hl_import_file {
     char *name; /* the path, as error texts name it */
     int fd;
     uint64_t size;
+    struct hl_file_mark mark;
     struct hl_safetensors header;
 };
 

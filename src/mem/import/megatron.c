@@ -257,12 +257,11 @@ hl_status hl_megatron_compare(const struct hl_megatron_source *s, const atomic_b
 
 hl_status hl_megatron_check_files(const struct hl_megatron_source *s)
 {
-    struct stat sb;
     for (size_t i = 0; i < s->file_count; i++) {
         const struct hl_mapped_file *f = &s->files[i];
-        if (hl_map_guard_check(f->guard) || fstat(f->fd, &sb) != 0 ||
-            (uint64_t)sb.st_size < f->size)
+        if (hl_map_guard_check(f->guard))
             return hl_fail(HL_EIO, "%s was truncated during the import", f->path);
+        HL_TRY(hl_file_mark_check(&f->mark, f->fd, f->path));
     }
     return HL_OK;
 }

@@ -16,6 +16,7 @@
 #include "core/reshard/reshard.h"
 #include "core/reshard/reshard_state.h"
 #include "core/reshard/whole.h"
+#include "mem/import/file_mark.h"
 #include "mem/import/import.h"
 
 struct hl_mapped_file {
@@ -23,6 +24,7 @@ struct hl_mapped_file {
     int fd;
     int guard;
     uint64_t size;
+    struct hl_file_mark mark;
     const uint8_t *bytes;
 };
 
@@ -83,7 +85,7 @@ void hl_megatron_source_close(struct hl_megatron_source *s);
 /* HL_EINVAL names a tensor whose copies differ; HL_ECANCELED. */
 hl_status hl_megatron_compare(const struct hl_megatron_source *s,
                               const atomic_bool *cancel) HL_CHECK;
-/* HL_EIO names a file that was truncated since it was opened. */
+/* HL_EIO names a file that was truncated, changed or replaced since it was opened. */
 hl_status hl_megatron_check_files(const struct hl_megatron_source *s) HL_CHECK;
 
 #endif

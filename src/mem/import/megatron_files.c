@@ -23,6 +23,7 @@ HL_CHECK static hl_status map_file(const char *path, struct hl_mapped_file *f)
     if (fstat(f->fd, &sb) != 0 || !S_ISREG(sb.st_mode))
         return hl_fail(HL_EINVAL, "%s is not a regular file", path);
     f->size = (uint64_t)sb.st_size;
+    f->mark = hl_file_mark_of(&sb);
     if (f->size == 0)
         return hl_fail(HL_EINVAL, "%s is empty: copy the checkpoint again", path);
     void *bytes = mmap(NULL, f->size, PROT_READ, MAP_SHARED, f->fd, 0);

@@ -152,6 +152,15 @@ static void run_workers(struct import_job *job)
         pthread_join(threads[i], NULL);
 }
 
+HL_CHECK static hl_status check_files(const struct hl_import *im)
+{
+    if (im->megatron)
+        return hl_megatron_check_files(&im->source);
+    for (size_t i = 0; i < im->file_count; i++)
+        HL_TRY(hl_file_mark_check(&im->files[i].mark, im->files[i].fd, im->files[i].name));
+    return HL_OK;
+}
+
 HL_CHECK static hl_status run_job(struct import_job *job)
 {
     const struct hl_import_sink *sink = job->run->sink;
@@ -160,8 +169,8 @@ HL_CHECK static hl_status run_job(struct import_job *job)
     else
         HL_TRY(compare_tied(job));
     run_workers(job);
-    if (job->status == HL_OK && job->im->megatron) {
-        hl_status st = hl_megatron_check_files(&job->im->source);
+    if (job->status == HL_OK) {
+        hl_status st = check_files(job->im);
         if (st != HL_OK)
             fail_job(job, st);
     }

@@ -2,9 +2,11 @@
  * in memory; and failures: whatever goes wrong, every shard is released. */
 #include "support/test.h"
 
+#include <fcntl.h>
 #include <ftw.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/crc32.h"
@@ -329,13 +331,70 @@ TEST_IN(enter, leave, a_cancelled_import_gives_everything_back)
     run_fails(&h, &cancel, HL_ECANCELED, "cancelled");
 }
 
-TEST_IN(enter, leave, a_file_cut_short_meanwhile_is_an_error)
+static const char *weights_path(void)
 {
-    char path[128];
-    hf_checkpoint(&small, dir);
+    static char path[128];
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
-    struct heap h = {.truncate = path};
-    run_fails(&h, NULL, HL_EIO, "it was truncated during the import");
+    return path;
+}
+
+static void truncate_weights(void)
+{
+    assert_int_equal(truncate(weights_path(), 4096), 0);
+}
+
+/* The last byte, with another time, as if it was not written within a tick of the clock. */
+static void rewrite_weights(void)
+{
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    int fd = open(weights_path(), O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "x", 1, lseek(fd, 0, SEEK_END) - 1), 1);
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+}
+
+static void replace_weights(void)
+{
+    char other[160];
+    snprintf(other, sizeof(other), "%s.new", weights_path());
+    FILE *f = fopen(other, "we");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(rename(other, weights_path()), 0);
+}
+
+static void remove_weights(void)
+{
+    assert_int_equal(unlink(weights_path()), 0);
+}
+
+TEST_IN(enter, leave, a_file_that_is_saved_again_meanwhile_is_an_error)
+{
+    struct {
+        void (*meanwhile)(void);
+        const char *text;
+    } cases[] = {{truncate_weights, "model.safetensors"},
+                 {rewrite_weights, "model.safetensors was changed"},
+                 {replace_weights, "model.safetensors was replaced"}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        hf_checkpoint(&small, dir);
+        struct heap h = {.meanwhile = cases[i].meanwhile};
+        run_fails(&h, NULL, HL_EIO, cases[i].text);
+    }
+}
+
+TEST_IN(enter, leave, a_file_that_is_removed_meanwhile_is_read_to_its_end)
+{
+    struct heap h = {.meanwhile = remove_weights};
+    struct hl_import_shard *shards;
+    size_t count;
+    hf_checkpoint(&small, dir);
+    import_all(&h, &shards, &count);
+    assert_int_equal(h.sealed, count);
+    free(shards);
+    heap_free(&h);
 }
 
 TEST_IN(enter, leave, a_tied_head_that_differs_is_refused)
