@@ -39,7 +39,7 @@ static const json_t *parse_said(struct judging *j)
 }
 
 /* The status in the ConfigMap. Our own completed tables are recognised by their start, so a whole
- * table is parsed only if somebody else wrote it. */
+ * table is parsed only if another program wrote it. */
 static const char *said_status(struct judging *j)
 {
     static const char ours[] = "{\"status\":\"completed\",";

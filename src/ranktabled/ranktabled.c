@@ -155,7 +155,7 @@ static void judge_job(struct hl_ranktabled *d, struct cached_job *j)
 }
 
 /* True: the job must wait, because its ConfigMap must be read first, or the watch has not yet
- * delivered its last write; the next change could not be told from somebody else's write. An
+ * delivered its last write; the next change could not be told from another writer's. An
  * instance that does not write can judge by the old text. */
 static bool is_behind(struct hl_ranktabled *d, const struct cached_job *j, uint64_t now)
 {

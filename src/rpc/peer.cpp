@@ -523,7 +523,7 @@ extern "C" hl_status hl_rpc_call(struct hl_rpc_peer *peer, const struct hl_api_m
                                  const void *params, int timeout_ms, struct hl_arena *arena,
                                  void *results)
 try {
-    auto core = peer->core; /* somebody else can close the peer while we wait */
+    auto core = peer->core; /* another thread can close the peer while we wait */
     assert(!core->runtime->on_thread());
     auto call = std::make_shared<ClientCall>(core->target, *method, timeout_ms);
     call->wants_result = results != nullptr;

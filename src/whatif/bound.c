@@ -4,7 +4,7 @@
  * for all reads within the memory is a linear program (FOO: Berger, Beckmann, Harchol-Balter,
  * SIGMETRICS 2018). Here it has three kinds of memory, and a load waits for the longest of its
  * links. On the archive's link a load also waits for loads of the same moment that come before one
- * of its reads that nobody can have kept.
+ * of its reads that no node can have kept.
  *
  * The program's dual bounds it from below. Memory has a price at every moment, each link of a load
  * has a weight, and each read makes its own cheapest choice. What all reads pay, minus the price of
@@ -45,7 +45,7 @@ struct bounded_load {
     uint32_t sure;         /* its read with is_sure; NEVER: none */
     uint32_t reads;
     double bytes;
-    double backlog; /* the archive's, before its moment, of reads that nobody can have kept */
+    double backlog; /* the archive's, before its moment, of reads that no node can have kept */
 };
 
 /* One memory: a node's L1, a node's L2, or that of the whole cluster. */
@@ -412,7 +412,7 @@ static double run_rounds(struct bounding *b)
     return best;
 }
 
-/* Reads of shards that nobody has accessed before must be served by the archive. */
+/* Reads of shards that were not accessed before must be served by the archive. */
 static void find_sure_reads(struct bounding *b)
 {
     const struct hl_access_trace *t = b->trace;
@@ -458,7 +458,7 @@ static void start_rounds(struct bounding *b)
     find_sure_reads(b);
 }
 
-/* Each load waits for the archive if it reads what nobody has accessed before, and for the backbone
+/* Each load waits for the archive if it reads what was not accessed before, and for the backbone
  * with its writes and with what its node has not accessed before. No policy is below this
  * percentile. */
 static hl_status bound_p99(const struct bounding *b, double *out)

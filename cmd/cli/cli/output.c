@@ -464,7 +464,7 @@ static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
 static void end_line(int number)
 {
     if (line_drawn && write(STDERR_FILENO, "\n", 1) < 0)
-        line_drawn = 0; /* nobody can read it */
+        line_drawn = 0; /* its reader is gone */
     raise(number);      /* SA_RESETHAND: acts as if there were no handler */
 }
 

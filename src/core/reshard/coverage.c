@@ -202,7 +202,8 @@ static size_t step_at(const struct checker *k, uint64_t col)
     return low;
 }
 
-/* Fails because nobody holds rows [step's, row_end) of the step's columns within [col, col_end). */
+/* Fails because no shard holds rows [step's, row_end) of the step's columns within [col, col_end).
+ */
 HL_CHECK static hl_status fail_missing(const struct checker *k, uint32_t logical, size_t step,
                                        struct hl_rect gap, uint32_t below)
 {

@@ -102,7 +102,7 @@ static void *pull_thread(void *arg)
 
 /* ---- the table; call with the lock held ---- */
 
-/* Finds a free slot, or that of a finished pull that nobody asked for in time. */
+/* Finds a free slot, or that of a finished pull whose result was not polled in time. */
 static struct pull *table_room(struct hl_image_pulls *p)
 {
     for (size_t i = 0; i < PULLS_MAX; i++) {
