@@ -5,7 +5,8 @@
 
 bool hl_conn_is_broken(hl_status st)
 {
-    return st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO || st == HL_ESTALE;
+    return st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO || st == HL_ESTALE ||
+           st == HL_ECANCELED;
 }
 
 static struct hl_net_client *remove_kept(struct hl_conn_pool *pool, unsigned i)

@@ -36,7 +36,8 @@ TEST(a_connection_given_back_is_the_next_one)
 
 TEST(a_broken_connection_is_not_kept)
 {
-    static const hl_status broken[] = {HL_EUNAVAIL, HL_ETIMEDOUT, HL_EPROTO, HL_ESTALE};
+    static const hl_status broken[] = {HL_EUNAVAIL, HL_ETIMEDOUT, HL_EPROTO, HL_ESTALE,
+                                       HL_ECANCELED};
     struct hl_conn_pool pool = {.max = 4};
     for (size_t i = 0; i < HL_ARRAY_LEN(broken); i++)
         assert_ptr_equal(give(&pool, "", 0, broken[i]), &clients[0]);
@@ -47,7 +48,8 @@ TEST(a_refusal_does_not_break_a_connection)
 {
     static const hl_status fine[] = {HL_OK,       HL_ENOENT, HL_EEXIST,       HL_EBUSY, HL_ENOSPC,
                                      HL_ECORRUPT, HL_EINVAL, HL_EUNSUPPORTED, HL_ENOMEM};
-    static const hl_status broken[] = {HL_EUNAVAIL, HL_ETIMEDOUT, HL_EPROTO, HL_ESTALE};
+    static const hl_status broken[] = {HL_EUNAVAIL, HL_ETIMEDOUT, HL_EPROTO, HL_ESTALE,
+                                       HL_ECANCELED};
     for (size_t i = 0; i < HL_ARRAY_LEN(fine); i++)
         assert_false(hl_conn_is_broken(fine[i]));
     for (size_t i = 0; i < HL_ARRAY_LEN(broken); i++)
