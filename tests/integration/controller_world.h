@@ -557,7 +557,7 @@ static inline void wait_count(atomic_int *seen, int n)
     }
 }
 
-static void restart_controller(void)
+static inline void restart_controller(void)
 {
     on_loop(stop_controller);
     on_loop(start_controller);

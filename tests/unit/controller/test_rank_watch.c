@@ -17,12 +17,13 @@ struct world {
     struct hl_plan_container container;
     struct hl_plan_rank rank;
     struct hl_jobrun_container run;
+    char recovery[8];
 };
 
 /* A job of one rank that runs on node a; its record is being written, so events are only added. */
 static void world_init(struct world *w, int placed_here)
 {
-    *w = (struct world){.c.refs = 1, .n.name = "a", .rank.rank = 0};
+    *w = (struct world){.c.refs = 1, .n.name = "a", .recovery = "replace"};
     w->c.nodes = &w->nodes;
     w->c.jobs = &w->jobs;
     w->n.controller = &w->c;
@@ -33,7 +34,7 @@ static void world_init(struct world *w, int placed_here)
     w->j = (struct job){.id = "j-1",
                         .controller = &w->c,
                         .placed_here = placed_here,
-                        .spec = {.grid = {.pp = 1, .tp = 1, .dp = 1}, .recovery = "replace"},
+                        .spec = {.grid = {.pp = 1, .tp = 1, .dp = 1}, .recovery = w->recovery},
                         .run = {.state = HL_API_JOB_STATE_RUNNING,
                                 .attempt = 1,
                                 .plan = &w->plan,
