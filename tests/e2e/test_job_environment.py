@@ -1,6 +1,7 @@
 """The environment of a job's ranks: variables of the job file and of the submitter, a Python of the user's choice."""
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 import unittest
@@ -67,6 +68,9 @@ class JobEnvironment(unittest.TestCase):
                 self.assertIn(f"{c.dir}/{value}", c.run("describe", job).stdout)
             plan = c.run("plan", c.dir / "job.yaml").stdout
             self.assertIn("own/bin/python", plan)
+            (c.dir / "job.yaml").write_text("jobName: q\ncommand: [echo, it's, a b, '', \"'\"]\n")
+            shown = next(line for line in c.run("plan", c.dir / "job.yaml").stdout.splitlines() if line.startswith("command"))
+            self.assertEqual(shlex.split(shown), ["command", "echo", "it's", "a b", "", "'"])
             job = self.submit(c, f"jobName: gone\n{show}venv: gone\n")
             self.assertRegex(c.wait_job(job, "failed")["reason"], f"node-0.*venv.*{c.dir}/gone")
             path = c.dir / "job.yaml"

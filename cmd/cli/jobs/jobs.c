@@ -77,6 +77,18 @@ static void print_names(const char *what, const struct hl_api_text_list *names)
         puts("");
 }
 
+static void print_word(const char *word)
+{
+    if (*word != '\0' && strpbrk(word, " \t\n'\"$&;|<>()*?\\`[]{}#~!") == NULL) {
+        cli_print(stdout, " %s", word);
+        return;
+    }
+    cli_print(stdout, " '");
+    for (const char *end; (end = strchr(word, '\'')) != NULL; word = end + 1)
+        cli_print(stdout, "%.*s'\\''", (int)(end - word), word);
+    cli_print(stdout, "%s'", word);
+}
+
 /* Prints the command as a shell takes it; for a script of /bin/sh -c only the script. */
 static void print_command(const struct hl_api_text_list *command)
 {
@@ -88,11 +100,8 @@ static void print_command(const struct hl_api_text_list *command)
         return;
     }
     cli_print(stdout, "command     ");
-    for (size_t i = 0; i < command->count; i++) {
-        const char *quote =
-            *words[i] == '\0' || strpbrk(words[i], " \t\n'\"$&;|<>()*?\\`") != NULL ? "'" : "";
-        cli_print(stdout, " %s%s%s", quote, words[i], quote);
-    }
+    for (size_t i = 0; i < command->count; i++)
+        print_word(words[i]);
     puts("");
 }
 
