@@ -63,7 +63,7 @@ struct node *node_find(const struct hl_controller *c, const char *name)
 
 bool node_ready(const struct node *n)
 {
-    return n->seen_ns != 0 && !n->lost && n->incarnation[0] != '\0';
+    return !n->lost && n->incarnation[0] != '\0';
 }
 
 const char *node_why_not(const struct node *n)
@@ -223,6 +223,7 @@ hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
         return hl_fail(HL_ENOMEM, "out of memory allocating a node record");
     snprintf(n->name, sizeof(n->name), "%s", name);
     n->controller = c;
+    n->seen_ns = c->listening.listened_ns; /* it gets the whole node_lost_ms to be heard of */
     hl_status st = node_set_info(c, n, info);
     if (st != HL_OK) {
         hl_rpc_peer_close(n->agent);
@@ -319,7 +320,6 @@ hl_status nodes_load(struct hl_controller *c, const json_t *record)
     n->health.time_ms = n->failed_test_ms = was.failure.failed_test_ms;
     hl_cluster_set_draining(&c->nodes->cluster, n->name, n->drained_ms != 0);
     hl_cluster_set_ready(&c->nodes->cluster, n->name, 0); /* until it registers again */
-    n->seen_ns = c->listening.listened_ns; /* it gets the whole node_lost_ms to return */
     return HL_OK;
 }
 

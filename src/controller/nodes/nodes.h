@@ -83,7 +83,7 @@ struct node {
     struct hl_arena answered_arena;
     uint64_t answered_ns; /* listened_ns of the last one */
     struct hl_rpc_peer *agent;
-    uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
+    uint64_t seen_ns; /* listened_ns of the last sign of life, or since when one is awaited */
     int64_t seen_ms;
     bool lost;
     int64_t lost_ms;           /* since when it is lost, for people */

@@ -51,6 +51,21 @@ TEST(a_job_may_yet_get_slots_while_a_remembered_node_is_awaited)
     HASH_CLEAR(hh, nodes.table);
 }
 
+TEST(a_new_node_is_not_silent_while_its_record_is_written)
+{
+    struct nodes *nodes = calloc(1, sizeof(*nodes));
+    struct hl_controller c = {.nodes = nodes, .listening.listened_ns = 100 * SECOND};
+    struct node *n;
+    assert_int_equal(hl_rpc_create(&c.opts.rpc), HL_OK);
+    assert_int_equal(
+        node_add(&c, &(struct hl_api_node_info){.name = "a", .agent_address = "127.0.0.1:1"}, &n),
+        HL_OK);
+    assert_false(node_ready(n));
+    assert_int_equal(node_silent_ms(n), 0);
+    nodes_fini(&c);
+    hl_rpc_destroy(c.opts.rpc);
+}
+
 TEST(silence_is_counted_only_while_the_controller_listens)
 {
     struct nodes nodes = {0};
