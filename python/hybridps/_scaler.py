@@ -1,6 +1,7 @@
 """Loss scaling for float16: torch's GradScaler for managed optimizers, on any device."""
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -8,6 +9,16 @@ import torch
 
 from ._abi import HybridPSError, check_whole
 from ._adam import norm_of
+
+
+@dataclasses.dataclass
+class _Measured:
+    """The gradients of an optimizer."""
+    stepper: Any
+    norm: float  # without the scale
+    finite: bool
+    unscaled: bool = False  # in place
+    stepped: bool = False
 
 
 class GradScaler:
@@ -32,9 +43,7 @@ class GradScaler:
         self._scale, self.growth_factor = float(init_scale), growth_factor
         self.backoff_factor, self.growth_interval = backoff_factor, growth_interval
         self._good = 0  # steps since the scale last changed
-        self._found: dict[int, bool] = {}  # by optimizer: whether a gradient is not finite
-        self._norms: dict[int, float] = {}
-        self._stepped: set[int] = set()
+        self._measured: dict[int, _Measured] = {}  # by optimizer, since the last update
 
     def get_scale(self) -> float:
         return self._scale
@@ -48,47 +57,56 @@ class GradScaler:
         return type(outputs)(self.scale(v) for v in outputs)
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Call once before step: computes the gradients' norm, and step will divide by the
-        scale."""
-        if id(optimizer) in self._found:
+        """Divide the gradients by the scale in place, to be changed before step. Not needed for
+        clip_grad_norm_ and step, which divide while they step. Refuses float16 gradients: the
+        smallest would become 0."""
+        stepper = _stepper(optimizer)
+        if any(p.dtype == torch.float16 for p in stepper.all_params() if p.requires_grad):
+            raise HybridPSError("unscale_ would turn small float16 gradients into 0: to clip, call "
+                                "clip_grad_norm_ of this scaler")
+        measured = self._measure(optimizer)
+        for p in stepper.all_params():
+            if p.grad is not None:
+                p.grad.mul_(1.0 / self._scale)
+        measured.unscaled = True
+        stepper.factor = 1.0
+
+    def _measure(self, optimizer: torch.optim.Optimizer) -> _Measured:
+        """Compute the gradients' norm once between updates; step will divide by the scale."""
+        if id(optimizer) in self._measured:
             raise HybridPSError("unscale_ of this optimizer was called already since the last "
-                                "update")
+                                "update, or clip_grad_norm_ or step was")
         stepper = _stepper(optimizer)
         squares, finite = norm_of(stepper, 1.0 / self._scale)
-        self._found[id(optimizer)] = not finite
-        self._norms[id(optimizer)] = squares ** 0.5
         stepper.factor = 1.0 / self._scale
+        return self._measured.setdefault(id(optimizer), _Measured(stepper, squares ** 0.5, finite))
 
     def clip_grad_norm_(self, optimizer: torch.optim.Optimizer, most: float) -> float:
-        """The norm of all unscaled gradients; step will clip them to ``most``."""
-        if id(optimizer) not in self._found:
-            self.unscale_(optimizer)
-        norm = self._norms[id(optimizer)]
-        _stepper(optimizer).factor = min(1.0, most / (norm + 1e-6)) / self._scale
-        return norm
+        """The norm of all unscaled gradients, as it was when it was first asked for; step will clip
+        them to ``most``."""
+        measured = self._measured.get(id(optimizer)) or self._measure(optimizer)
+        clip = min(1.0, most / (measured.norm + 1e-6))
+        measured.stepper.factor = clip if measured.unscaled else clip / self._scale
+        return measured.norm
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Take the optimizer's step, unless a gradient is not finite."""
-        if id(optimizer) in self._stepped:
+        measured = self._measured.get(id(optimizer)) or self._measure(optimizer)
+        if measured.stepped:
             raise HybridPSError("step of this optimizer was called already since the last update: its "
                                 "gradients would count with the scale")
-        if id(optimizer) not in self._found:
-            self.unscale_(optimizer)
-        out = None
-        if self._found[id(optimizer)]:
-            _stepper(optimizer).factor = 1.0
-        else:
-            out = optimizer.step(*args, **kwargs)
-        self._stepped.add(id(optimizer))
+        out = optimizer.step(*args, **kwargs) if measured.finite else None
+        measured.stepper.factor = 1.0
+        measured.stepped = True
         return out
 
     def update(self, new_scale: float | None = None) -> None:
         """Call after the steps: reduces the scale when one was skipped, and raises it after
         many."""
-        bad = any(self._found.values())
-        self._found.clear()
-        self._norms.clear()
-        self._stepped.clear()
+        bad = not all(m.finite for m in self._measured.values())
+        for measured in self._measured.values():
+            measured.stepper.factor = 1.0  # of an optimizer that was not stepped
+        self._measured.clear()
         if new_scale is not None:
             self._scale = float(new_scale)
         elif bad:

@@ -190,6 +190,33 @@ class BesideUnmanagedParameters(unittest.TestCase):
                     self.assertTrue(torch.allclose(mine, theirs, rtol=1e-5, atol=1e-7))
         self.assertGreater(min(norms), 0.0625)  # it was clipped
 
+    def test_unscaled_gradients_can_be_clipped_by_torch_or_stepped_without_the_scaler(self):
+        def use(optimizer, run, device):
+            for clipped in (True, False):
+                optimizer.zero_grad(set_to_none=True)
+                (run() * 1024).backward()
+                parameters, scaler = optimizer.param_groups[0]["params"], hybridps.GradScaler(1024.0)
+                if device is None:
+                    for p in parameters:
+                        p.grad.mul_(1 / 1024)
+                else:
+                    scaler.unscale_(optimizer)
+                if clipped:
+                    norms.append(torch.nn.utils.clip_grad_norm_(parameters, 0.0625).item())
+                if device is None or not clipped:
+                    scaler.update()
+                    optimizer.step()
+                else:
+                    scaler.step(optimizer)
+
+        norms = []
+        expected = self.run_on(None, use)
+        self.assertGreater(min(norms), 0.0625)  # they were clipped
+        for device in ("host", "auto"):
+            with self.subTest(device):
+                for mine, theirs in zip(self.run_on(device, use), expected):
+                    self.assertTrue(torch.allclose(mine, theirs, rtol=1e-5, atol=1e-7))
+
     def test_a_step_is_skipped_when_the_head_s_gradient_is_infinite(self):
         def use(optimizer, run, device):
             optimizer.zero_grad(set_to_none=True)

@@ -451,6 +451,18 @@ class SixteenBits(unittest.TestCase):
         with self.assertRaisesRegex(hybridps.HybridPSError, "int is not managed"):
             other.step(3)
 
+    def test_a_scaler_does_not_unscale_float16_gradients_in_place(self):
+        model, scaler = mixed(torch.float16), hybridps.GradScaler(2.0 ** 24)
+        optimizer = torch.optim.Adam(model.parameters())
+        with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192):
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            with self.assertRaisesRegex(hybridps.HybridPSError, "call clip_grad_norm_"):
+                scaler.unscale_(optimizer)
+            self.assertTrue(all(bool((p.grad == 1).all()) for p in model.parameters()))
+            scaler.clip_grad_norm_(optimizer, 1.0)
+            scaler.step(optimizer)
+
     def test_a_scaler_steps_once_before_an_update(self):
         for infinite in (False, True):
             model, scaler = mixed(torch.float16), hybridps.GradScaler(2.0 ** 8)
