@@ -3,6 +3,7 @@
  * bytes. The bytes of a dead rank are given back when the table is next read, at the latest with
  * the next heartbeat. */
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 _Static_assert(CHUNKS_TIERS_MAX == HL_MANAGER_DEVICES, "a tier for each device of the table");
 
 struct chunks {
+    pthread_mutex_t lock;          /* guards table: heartbeats and calls read it */
     struct hl_manager_table table; /* no mapping: it was cut short, and there is no other yet */
     char name[200];
     bool limited; /* the host's size was set by an option */
@@ -81,12 +83,22 @@ static hl_status open_table(struct chunks *c)
     return st;
 }
 
+void chunks_close(struct chunks *c)
+{
+    if (c == NULL)
+        return;
+    hl_manager_table_close(&c->table);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
 hl_status chunks_open(const char *node, const char *state_dir, const struct hl_api_slot_list *slots,
                       uint64_t limit, struct chunks **out)
 {
     struct chunks *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the table of chunks");
+    pthread_mutex_init(&c->lock, NULL);
     table_sweep();
     make_name(node, state_dir, c->name, sizeof(c->name));
     c->limited = limit > 0;
@@ -94,18 +106,10 @@ hl_status chunks_open(const char *node, const char *state_dir, const struct hl_a
     c->devices = chunks_capacities(slots, limit > 0 ? limit : memory, c->capacity);
     hl_status st = open_table(c);
     if (st != HL_OK)
-        free(c);
+        chunks_close(c);
     else
         *out = c;
     return st;
-}
-
-void chunks_close(struct chunks *c)
-{
-    if (c == NULL)
-        return;
-    hl_manager_table_close(&c->table);
-    free(c);
 }
 
 const char *chunks_name(const struct chunks *c)
@@ -153,11 +157,12 @@ static bool table_renew(struct chunks *c)
     return st == HL_OK;
 }
 
-size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier_info *out)
+/* Called with the lock. */
+static size_t table_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier_info *out)
 {
     struct hl_manager_use uses[HL_MANAGER_PROCESSES];
     size_t count = 0;
-    if (c == NULL || !table_renew(c))
+    if (!table_renew(c))
         return 0;
     if (hl_manager_reap_by_age(&c->table) != HL_OK)
         hl_debug("chunks: %s", hl_error_text());
@@ -166,5 +171,15 @@ size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier
         if (n > 0)
             out[count++] = chunks_tier(c, i, uses, n, arena);
     }
+    return count;
+}
+
+size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier_info *out)
+{
+    if (c == NULL)
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    size_t count = table_tiers(c, arena, out);
+    pthread_mutex_unlock(&c->lock);
     return count;
 }

@@ -229,13 +229,14 @@ static hl_status source_reconnect(struct store *s, struct source *src, hl_status
 {
     const struct store_request *r = src->request;
     uint32_t crc32 = src->crc32;
+    uint64_t size = src->size;
     bool lost = src->net.client != NULL;
     int ms;
     if (lost)
         store_net_release(s, r->source_data, src->mode, &src->net, why);
     HL_TRY(store_left(s, r, &ms));
     HL_TRY(source_locate(s, r, src));
-    if (src->crc32 != crc32)
+    if (src->crc32 != crc32 || src->size != size)
         return hl_fail(HL_ESTALE, "shard %s was replaced at its source", hl_id_format(r->id).s);
     HL_TRY((lost ? store_net_connect : store_net_acquire)(s, r->source_data, src->mode, ms,
                                                           &src->net));
