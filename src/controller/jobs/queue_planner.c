@@ -24,7 +24,7 @@ uint64_t queue_cluster_mark(const struct hl_cluster *cluster, int *free_slots)
             const struct hl_cluster_slot *s = &node->slots[k];
             mark = mark_mix(mark, (uint64_t)s->gpu_count << 32 | (uint64_t)s->cpu_count);
             mark = mark_mix(mark, s->memory_bytes);
-            n += node->ready && !s->busy;
+            n += node->ready && !node->draining && !s->busy;
         }
     }
     *free_slots = n;

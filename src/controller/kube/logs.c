@@ -73,17 +73,24 @@ static size_t parse_stamp(const char *line, size_t len, char *second, size_t cap
     return n > 0 && (size_t)n < cap && zone < space ? (size_t)(space - line) + 1 : 0;
 }
 
+/* All or nothing: what is written by half is fetched and written again. */
 static hl_status append_text(const char *path, const struct hl_buf *text, bool anew)
 {
     int how = O_WRONLY | O_CREAT | O_CLOEXEC | (anew ? O_TRUNC : O_APPEND);
     HL_AUTO(hl_closep) int fd = open(path, how, 0644);
-    for (size_t at = 0; fd >= 0 && at < text->len;) {
+    off_t begin = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
+    if (begin < 0)
+        return hl_fail(HL_EIO, "log %s: %m", path);
+    for (size_t at = 0; at < text->len;) {
         ssize_t n = write(fd, text->data + at, text->len - at);
-        if (n < 0)
-            return hl_fail(HL_EIO, "log %s: %m", path);
+        if (n < 0) {
+            int e = errno;
+            (void)!ftruncate(fd, begin);
+            return hl_fail(HL_EIO, "log %s: %s", path, strerror(e));
+        }
         at += (size_t)n;
     }
-    return fd >= 0 ? HL_OK : hl_fail(HL_EIO, "log %s: %m", path);
+    return HL_OK;
 }
 
 /* Appends the line unless it belongs to another rank. */
