@@ -293,8 +293,9 @@ HELIOS_API void hybridps_free_text(char *text);
  * order, each step rounded to the type as torch does, so every rank gets the same bits, whatever
  * the transport and however an array is cut into calls. Every wait has a deadline, and a dead rank
  * is detected before it. After a failure of another rank (deadline, death, a different call there)
- * the group is lost: each further call fails with HELIOS_EUNAVAIL and says why. Calls after fork()
- * fail.
+ * the group is lost: each further call fails with HELIOS_EUNAVAIL and says why. A call of no bytes
+ * returns without waiting for the others: it is no barrier, and all ranks must give the same size.
+ * Calls after fork() fail.
  */
 typedef struct hybridps_group hybridps_group;
 
