@@ -27,7 +27,7 @@ needs.programs()
 ROOT = needs.ROOT
 sys.path.insert(0, str(ROOT / "examples"))
 
-from support.cluster import Cluster, Daemon, alive, wait_for  # noqa: E402
+from support.cluster import Cluster, Daemon, alive, start_of, wait_for  # noqa: E402
 
 import helios  # noqa: E402
 from helios import _lost, _replicas, elastic  # noqa: E402
@@ -192,8 +192,10 @@ class Replace(unittest.TestCase):
         """Kills Agent, shims and ranks at once, as when the power fails."""
         agent, shims = self.c.pid(node), []
         for lock in (self.c.state / "agents" / node / "containers").glob("*/shim.pid"):
-            shims.append(int(lock.read_text().split()[0]))
-        children = [int(pid) for shim in shims if alive(shim)
+            pid, start = map(int, lock.read_text().split()[:2])
+            if start_of(pid) == start:  # otherwise the shim has ended, and the pid may belong to a daemon of another test
+                shims.append(pid)
+        children = [int(pid) for shim in shims
                     for pid in pathlib.Path(f"/proc/{shim}/task/{shim}/children").read_text().split()]
         for pid in (agent, *shims, *children):
             if alive(pid):

@@ -197,13 +197,24 @@ class Daemon:
                 process.terminate()
 
 
-def state_of(pid):
-    """A letter of proc(5); "" for no process."""
+def _stat_of(pid):
+    """The fields of /proc/PID/stat from the third on; [] for no process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0]
+            return stat.read().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):  # ProcessLookupError: the process ended between open and read
-        return ""
+        return []
+
+
+def state_of(pid):
+    """A letter of proc(5); "" for no process."""
+    return (_stat_of(pid) or [""])[0]
+
+
+def start_of(pid):
+    """When the process started, in ticks since boot: with it a pid names one process for ever. None for no process."""
+    found = _stat_of(pid)
+    return int(found[19]) if found else None
 
 
 def alive(pid):
