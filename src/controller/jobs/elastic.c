@@ -26,6 +26,25 @@ void elastic_follow(struct job *j)
         hl_job_set_size(&j->spec, plan->world_size / hl_job_replica_ranks(&j->spec));
 }
 
+int elastic_rank_of(const struct hl_plan_container *c, int known_as)
+{
+    for (int k = 0; k < c->rank_count; k++)
+        if (c->ranks[k].known_as == known_as)
+            return c->ranks[k].rank;
+    return -1;
+}
+
+int elastic_rank_told(const struct job *j, const char *container, int known_as)
+{
+    char id[HL_JOB_ID_MAX + 1];
+    int attempt, index, at = -1;
+    if (known_as >= 0 && container != NULL &&
+        hl_container_id_parse(container, id, sizeof(id), &attempt, &index) == HL_OK)
+        at = job_position(j, index);
+    int rank = at >= 0 ? elastic_rank_of(&j->run.plan->containers[at], known_as) : -1;
+    return rank >= 0 ? rank : known_as;
+}
+
 struct hl_plan *elastic_plan(struct hl_controller *c, const struct elastic_want *w)
 {
     struct hl_plan *plan = NULL;

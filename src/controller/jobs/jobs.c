@@ -29,7 +29,6 @@
  *
  * A job may leave the table in job_not_saved and at retention. Don't keep its pointer over a call
  * or a write: keep the id and look it up again (struct job_write). */
-#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +36,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/jobs/queue.h"
+#include "os/process.h"
 
-#define JOB_EVENTS_MAX 200
-#define PASS_AGE_NS    (5 * HL_NS_PER_S)
+#define PASS_AGE_NS (5 * HL_NS_PER_S)
 
 /* The job may be gone by the time its record is written. */
 struct job_write {
@@ -91,34 +90,6 @@ void jobs_stop(struct hl_controller *c)
 
 /* ---- actions ----------------------------------------------------------------------------------
  */
-
-/* All ranks of an attempt load the same version, so it is fixed when the gang is placed. */
-hl_status job_find_version(const struct job *j, int64_t *out)
-{
-    struct hl_model_rec *m;
-    struct hl_version_rec *v;
-    *out = -1;
-    if (j->spec.model[0] == '\0' ||
-        hl_catalog_model(&j->controller->catalog, j->spec.model, &m) != HL_OK)
-        return HL_OK; /* a job may bring its own model */
-    HL_TRY(hl_catalog_version(m, j->spec.model_version, &v));
-    /* A restarted job continues from the versions it wrote, even if it was pinned to an older one.
-     */
-    for (struct hl_version_rec *w = m->versions; w != NULL && w != v; w = w->next) {
-        if (w->state == HL_API_VERSION_STATE_VISIBLE && hl_version_whole(w) &&
-            strcmp(w->job, j->id) == 0) {
-            v = w;
-            break;
-        }
-    }
-    char why[160];
-    if (v->state == HL_API_VERSION_STATE_VISIBLE &&
-        !hl_version_whole(v)) /* some ranks could not load it */
-        return hl_fail(HL_ENOENT, "version %" PRId64 " of model '%s' can't be loaded: %s",
-                       v->number, m->name, hl_version_trouble(v, why, sizeof(why)));
-    *out = v->number;
-    return HL_OK;
-}
 
 void job_take_plan(struct job *j, struct hl_plan *plan)
 {
@@ -332,30 +303,7 @@ static void job_save(struct job *j)
         job_not_saved(j, st, hl_error_text());
 }
 
-void job_keep(struct job *j)
-{
-    j->keep = true; /* the run is unchanged, but more than the run has to be written */
-    j->resume = true;
-    job_save(j);
-}
-
 /* ---- events ---------------------------------------------------------------------------------- */
-
-static void record_event(struct job *j, int attempt, const char *word, const char *text)
-{
-    const struct hl_api_job_event event = {
-        .time_ms = hl_wall_ms(), .attempt = attempt, .kind = word, .text = text};
-    json_array_append_new(j->events, hl_api_to_json(&hl_api_job_event_type, &event));
-    if (json_array_size(j->events) > JOB_EVENTS_MAX)
-        json_array_remove(j->events, 0);
-    hl_info("job %s job=%s attempt=%d text=\"%s\"", word, j->id, attempt, text);
-}
-
-void job_note(struct job *j, const char *kind, const char *text)
-{
-    record_event(j, j->run.attempt, kind, text);
-    job_keep(j);
-}
 
 void job_event(struct job *j, struct hl_job_event *ev)
 {
@@ -368,8 +316,8 @@ void job_event(struct job *j, struct hl_job_event *ev)
     }
     for (; at < j->actions.count; at++)
         if (j->actions.list[at].kind == HL_JOB_DO_RECORD)
-            record_event(j, j->actions.list[at].attempt, j->actions.list[at].word,
-                         j->actions.list[at].text);
+            note_event(j, j->actions.list[at].attempt, j->actions.list[at].word,
+                       j->actions.list[at].text);
     elastic_follow(j);
     ledger_follow(j);
     failures_look(j);
@@ -464,4 +412,57 @@ void jobs_shift(struct hl_controller *c, int64_t paused_ms, int64_t stepped_ms)
 {
     for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
         hl_jobrun_shift(&j->run, paused_ms, stepped_ms);
+}
+
+/* ---- begin and end --------------------------------------------------------------------------- */
+
+hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,
+                      const struct job_executor *submitted)
+{
+    c->jobs = calloc(1, sizeof(*c->jobs));
+    if (c->jobs == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the table of jobs");
+    c->jobs->executors = all;
+    c->jobs->executor = submitted;
+    c->jobs->save = job_save;
+    hl_host_id(c->jobs->boot_id, sizeof(c->jobs->boot_id));
+    return HL_OK;
+}
+
+void job_free(struct job *j)
+{
+    if (j == NULL)
+        return;
+    if (j->executor != NULL && j->executor->release != NULL)
+        j->executor->release(j);
+    hl_job_fini(&j->spec);
+    hl_jobrun_fini(&j->run);
+    hl_job_actions_fini(&j->actions);
+    hl_arena_fini(&j->doc_arena);
+    json_decref(j->doc_json);
+    json_decref(j->events);
+    job_record_fini(&j->saved);
+    job_record_fini(&j->saving);
+    failures_free(j);
+    free(j->starting);
+    free(j->table_sent);
+    rank_watch_free(j->watch);
+    free(j->elastic.asked);
+    free(j->elastic.lost);
+    images_free(j->images);
+    free(j->table);
+    free(j);
+}
+
+void jobs_fini(struct hl_controller *c)
+{
+    struct job *j, *next;
+    if (c->jobs == NULL)
+        return;
+    HASH_ITER (hh, c->jobs->table, j, next) {
+        jobs_remove(j);
+        job_free(j);
+    }
+    free(c->jobs);
+    c->jobs = NULL;
 }

@@ -1,6 +1,8 @@
 /* controller/jobs/jobs_private.h - shared by the files of this folder.
  * From top to bottom: methods.c, logs.c (calls), agents.c (the executor that uses Agents), jobs.c
- * (drives the state machine), table.c.
+ * (drives the state machine), record.c, ledger.c, images.c, planned.c (what goes into the record),
+ * note.c (adds to it), table.c. Only the functions in struct jobs and struct job_executor lead
+ * upwards.
  *
  * Threads: the Controller's loop.
  */
@@ -49,6 +51,8 @@ struct jobs {
     struct job_queue *queue;  /* NULL: we have no queue */
     /* requests a pass over the line soon; NULL: likewise */
     void (*want_pass)(struct hl_controller *c);
+    /* writes the job's record, then carries out its actions (jobs.c) */
+    void (*save)(struct job *j);
 };
 
 /* Answers a call with the job's state. */
@@ -66,18 +70,23 @@ struct job_waiter {
 void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
 /* Carries out what the state requires, whatever was done before. */
 void job_resume(struct job *j);
-/* The version that an attempt placed now would load; -1 = none. */
-hl_status job_find_version(const struct job *j, int64_t *out) HL_CHECK;
 /* Writes what a placed job waits for, according to its executor, into cap bytes; "" = nothing. */
 void job_waits_for(const struct job *j, const struct hl_jobrun *run, char *out, size_t cap);
 /* A place was found for the next attempt. Slots of our cluster are already held (hl_plan_commit),
  * because writing the record takes time and no other job may get them meanwhile. Takes ownership of
  * the plan. */
 void job_take_plan(struct job *j, struct hl_plan *plan);
+void job_free(struct job *j);
+
+/* note.c */
 /* Adds an event for people; changes nothing else. */
 void job_note(struct job *j, const char *kind, const char *text);
+/* The same for any attempt, but the caller writes the record. */
+void note_event(struct job *j, int attempt, const char *word, const char *text);
 
 /* planned.c */
+/* The version that an attempt placed now would load; -1 = none. */
+hl_status job_find_version(const struct job *j, int64_t *out) HL_CHECK;
 /* Where a pending job would run: on slots that are free or soon will be; with `idle`, as if nothing
  * were running. NULL: unknown. */
 struct hl_plan *job_plan_ahead(struct job *j, bool idle);
@@ -91,7 +100,6 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
 /* Whether a container that a node reported is one of that attempt of the job. */
 bool job_owns_container(const struct hl_api_container_status *status, const struct job *j,
                         int attempt);
-void job_free(struct job *j);
 /* Add to the table, and remove from it. */
 void jobs_add(struct job *j);
 void jobs_remove(struct job *j);
@@ -152,12 +160,6 @@ hl_status elastic_join(struct hl_controller *c, const struct hl_api_controller_j
 void elastic_restore(struct job *j);
 /* Carries out action FREE. */
 void elastic_free_slot(struct job *j, const struct hl_job_action *a);
-/* The current number of a rank that its node knows under another number; -1 = it is not in the
- * gang. */
-int elastic_rank_of(const struct hl_plan_container *c, int known_as);
-
-/* The same for a rank of that container; returns known_as if it is not in the gang. */
-int elastic_rank_told(const struct job *j, const char *container, int known_as);
 
 /* Position of the container with that index; -1 = no longer in the attempt. */
 static inline int job_position(const struct job *j, int index)
@@ -170,6 +172,11 @@ static inline int job_position(const struct job *j, int index)
 void elastic_begin(struct job *j);
 /* Sets the spec's size to that of the placed gang, else to the minimum. */
 void elastic_follow(struct job *j);
+/* The current number of a rank that its node knows under another number; -1 = it is not in the
+ * gang. */
+int elastic_rank_of(const struct hl_plan_container *c, int known_as);
+/* The same for a rank of that container; returns known_as if it is not in the gang. */
+int elastic_rank_told(const struct job *j, const char *container, int known_as);
 
 /* submit.c */
 /* On HL_OK it owns the job, and the call is answered when the job is saved; if saving fails, the

@@ -2,6 +2,7 @@
  * that has its slots, the plan is known. For one that is yet to be placed, it is what the planner
  * would answer now if the slots were free that are about to be: those of the preceding attempt, and
  * those of jobs that are stopping for good. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,34 @@ struct hl_plan *job_plan_ahead(struct job *j, bool idle)
         return plan;
     hl_plan_free(plan);
     return NULL;
+}
+
+/* All ranks of an attempt load the same version, so it is fixed when the gang is placed. */
+hl_status job_find_version(const struct job *j, int64_t *out)
+{
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
+    *out = -1;
+    if (j->spec.model[0] == '\0' ||
+        hl_catalog_model(&j->controller->catalog, j->spec.model, &m) != HL_OK)
+        return HL_OK; /* a job may bring its own model */
+    HL_TRY(hl_catalog_version(m, j->spec.model_version, &v));
+    /* A restarted job continues from the versions it wrote, even if it was pinned to an older one.
+     */
+    for (struct hl_version_rec *w = m->versions; w != NULL && w != v; w = w->next) {
+        if (w->state == HL_API_VERSION_STATE_VISIBLE && hl_version_whole(w) &&
+            strcmp(w->job, j->id) == 0) {
+            v = w;
+            break;
+        }
+    }
+    char why[160];
+    if (v->state == HL_API_VERSION_STATE_VISIBLE &&
+        !hl_version_whole(v)) /* some ranks could not load it */
+        return hl_fail(HL_ENOENT, "version %" PRId64 " of model '%s' can't be loaded: %s",
+                       v->number, m->name, hl_version_trouble(v, why, sizeof(why)));
+    *out = v->number;
+    return HL_OK;
 }
 
 /* The ranks that are on a node; the caller calls free(). */

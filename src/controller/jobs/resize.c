@@ -24,25 +24,6 @@
 #define LOOK_MS  1000 /* between two passes that are requested because a gang could grow */
 #define LOST_MAX 32768
 
-int elastic_rank_of(const struct hl_plan_container *c, int known_as)
-{
-    for (int k = 0; k < c->rank_count; k++)
-        if (c->ranks[k].known_as == known_as)
-            return c->ranks[k].rank;
-    return -1;
-}
-
-int elastic_rank_told(const struct job *j, const char *container, int known_as)
-{
-    char id[HL_JOB_ID_MAX + 1];
-    int attempt, index, at = -1;
-    if (known_as >= 0 && container != NULL &&
-        hl_container_id_parse(container, id, sizeof(id), &attempt, &index) == HL_OK)
-        at = job_position(j, index);
-    int rank = at >= 0 ? elastic_rank_of(&j->run.plan->containers[at], known_as) : -1;
-    return rank >= 0 ? rank : known_as;
-}
-
 static bool gang_resizes(const struct job *j)
 {
     return hl_job_resizes(&j->spec) && j->run.state == HL_API_JOB_STATE_RUNNING;

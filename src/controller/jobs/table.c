@@ -6,19 +6,6 @@
 #include "controller/jobs/jobs_private.h"
 #include "core/catalog/version_drop.h"
 #include "core/job/jobnodes.h"
-#include "os/process.h"
-
-hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,
-                      const struct job_executor *submitted)
-{
-    c->jobs = calloc(1, sizeof(*c->jobs));
-    if (c->jobs == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating the table of jobs");
-    c->jobs->executors = all;
-    c->jobs->executor = submitted;
-    hl_host_id(c->jobs->boot_id, sizeof(c->jobs->boot_id));
-    return HL_OK;
-}
 
 enum hl_job_executor jobs_kind(const struct hl_controller *c)
 {
@@ -51,31 +38,6 @@ void executors_tell(const struct hl_controller *c, struct hl_arena *arena,
             (*e)->tell(c, arena, io);
 }
 
-void job_free(struct job *j)
-{
-    if (j == NULL)
-        return;
-    if (j->executor != NULL && j->executor->release != NULL)
-        j->executor->release(j);
-    hl_job_fini(&j->spec);
-    hl_jobrun_fini(&j->run);
-    hl_job_actions_fini(&j->actions);
-    hl_arena_fini(&j->doc_arena);
-    json_decref(j->doc_json);
-    json_decref(j->events);
-    job_record_fini(&j->saved);
-    job_record_fini(&j->saving);
-    failures_free(j);
-    free(j->starting);
-    free(j->table_sent);
-    rank_watch_free(j->watch);
-    free(j->elastic.asked);
-    free(j->elastic.lost);
-    images_free(j->images);
-    free(j->table);
-    free(j);
-}
-
 /* An older record may lack a key; if two have the same key, calls get the first. */
 void jobs_add(struct job *j)
 {
@@ -100,19 +62,6 @@ struct job *jobs_find_key(const struct hl_controller *c, const char *key)
     struct job *j;
     HASH_FIND(hh_key, c->jobs->by_key, key, strlen(key), j);
     return j;
-}
-
-void jobs_fini(struct hl_controller *c)
-{
-    struct job *j, *next;
-    if (c->jobs == NULL)
-        return;
-    HASH_ITER (hh, c->jobs->table, j, next) {
-        jobs_remove(j);
-        job_free(j);
-    }
-    free(c->jobs);
-    c->jobs = NULL;
 }
 
 struct job *job_by_id(const struct hl_controller *c, const char *id)
