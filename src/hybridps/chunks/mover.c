@@ -19,44 +19,6 @@
 
 #define COPY_TIMEOUT_MS 60000
 
-/* ---- accounting ---- */
-
-static void count_device(struct hl_chunk_pool *p, const struct chunk *c, int sign)
-{
-    uint64_t bytes = sign > 0 ? c->r->bytes : -c->r->bytes;
-    p->s.device += bytes;
-    p->s.device_by_kind[c->kind] += bytes;
-    if (p->s.device > p->s.device_peak)
-        p->s.device_peak = p->s.device;
-}
-
-static hl_status charge_device(struct hl_chunk_pool *p, uint64_t bytes)
-{
-    return p->o.charge != NULL ? p->o.charge(p->o.charge_arg, 0, (int64_t)bytes) : HL_OK;
-}
-
-hl_status pool_quiesce(struct hl_chunk_pool *p)
-{
-    if (!p->used)
-        return HL_OK;
-    HL_TRY(hl_device_quiesce(p->device));
-    p->used = false;
-    return HL_OK;
-}
-
-void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c)
-{
-    if (pool_quiesce(p) != HL_OK)
-        hl_error_clear();
-    hl_chunk_device_drop(&c->mem);
-    c->r->device = 0;
-    p->newer -= c->newer;
-    c->newer = 0;
-    c->device_closed = 0;
-    count_device(p, c, -1);
-    pool_discharge(p, 0, c->r->bytes);
-}
-
 /* ---- copies ---- */
 
 /* A copy that runs alone is made synchronously; the caller still has to wait for it. */
@@ -141,15 +103,7 @@ static void let_go(struct hl_chunk_pool *p)
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
 {
     pool_end_view(p, c);
-    HL_TRY(charge_device(p, c->r->bytes));
-    /* Another thread that reads at this address faults, and waits for the content. */
-    hl_status st = hl_chunk_device_take(&c->mem, p->serves && c->r->host);
-    if (st != HL_OK) {
-        pool_discharge(p, 0, c->r->bytes);
-        return st;
-    }
-    c->loading = 1;
-    count_device(p, c, 1);
+    HL_TRY(pool_take_device(p, c));
     pool_seal(p, c);
     return c->r->host ? pool_begin(p, c, 0, alone) : HL_OK;
 }

@@ -1,5 +1,5 @@
 /* Connects the pool's accounting with residency.c: which chunks are needed next, the rank by which
- * chunks leave, and the end of a decision. */
+ * chunks leave, and the end of a decision. Also returns bytes to the external accounting. */
 #include <assert.h>
 
 #include "hybridps/chunks/pool_private.h"
@@ -64,4 +64,12 @@ void pool_forget(struct hl_chunk_pool *p)
         p->chunks[p->moves.out[i]].arrived = 0;
     hl_moves_clear(&p->moves);
     p->wanted_count = 0;
+}
+
+/* Freeing bytes can't be refused. If the manager's table can't be reached, it corrects itself when
+ * this process has ended. */
+void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes)
+{
+    if (p->o.charge != NULL && p->o.charge(p->o.charge_arg, on_host, -(int64_t)bytes) != HL_OK)
+        hl_error_clear();
 }

@@ -93,17 +93,22 @@ struct hl_chunk_pool {
 struct hl_residency pool_residency(struct hl_chunk_pool *p, uint64_t avail);
 /* Clears what was wanted and decided. */
 void pool_forget(struct hl_chunk_pool *p);
+/* Returns bytes to the external accounting. */
+void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes);
+
+/* pool_device.c: waits until work that the caller began on the device, such as kernels that use
+ * chunks, is over, so that chunks may be copied and leave. */
+hl_status pool_quiesce(struct hl_chunk_pool *p) HL_CHECK;
+/* Quiesces, then removes the chunk from the device even if that failed, because the context is lost
+ * then. */
+void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c);
+/* Allocates device memory for a chunk that begins to load, and counts it. */
+hl_status pool_take_device(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 
 /* mover.c: makes p->moves, or leaves contents unchanged; afterwards call settle, and forget in any
  * case. */
 hl_status pool_move(struct hl_chunk_pool *p) HL_CHECK;
 void pool_settle(struct hl_chunk_pool *p);
-/* Waits until work that the caller began on the device, such as kernels that use chunks, is over,
- * so that chunks may be copied and leave. */
-hl_status pool_quiesce(struct hl_chunk_pool *p) HL_CHECK;
-/* Quiesces, then removes the chunk from the device even if that failed, because the context is lost
- * then. */
-void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c);
 hl_status pool_begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone) HL_CHECK;
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone) HL_CHECK;
 hl_status pool_loaded(struct hl_chunk_pool *p, struct chunk *c, hl_status st) HL_CHECK;
@@ -118,8 +123,6 @@ void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_hos
 hl_status pool_land(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 hl_status pool_landed(struct chunk *c) HL_CHECK;
 void pool_unland(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host before);
-/* Returns bytes to the external accounting. */
-void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes);
 /* Makes room for `more` bytes under the host's limit and in the external accounting, by moving
  * other chunks off the host. */
 hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more) HL_CHECK;
@@ -147,10 +150,10 @@ hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
 hl_status pool_share_new(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 /* pool_fault.c: the chunk at that address, and the place the address belongs to; NULL: none. */
 struct chunk *pool_chunk_at(struct hl_chunk_pool *p, uintptr_t at, int *place);
+/* pool_view.c: the CPU's address of the chunk's content; NULL: it has none in memory. */
+void *pool_view_content(const struct chunk *c);
 /* Ends the chunk's view before its content moves or changes; what was written to it becomes
  * content. */
-/* The content of the chunk's view; NULL: it has no view. */
-void *pool_view_content(const struct chunk *c);
 void pool_end_view(struct hl_chunk_pool *p, struct chunk *c);
 /* Discards the content together with the view. */
 void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c);

@@ -52,14 +52,6 @@ static hl_status charge_host(struct hl_chunk_pool *p, uint64_t bytes)
     }
 }
 
-/* Freeing bytes can't be refused. If the manager's table can't be reached, it corrects itself when
- * this process has ended. */
-void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes)
-{
-    if (p->o.charge != NULL && p->o.charge(p->o.charge_arg, on_host, -(int64_t)bytes) != HL_OK)
-        hl_error_clear();
-}
-
 /* Changes the state of host memory. Existing memory is counted, whether hidden or not. */
 hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
 {

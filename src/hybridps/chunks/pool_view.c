@@ -5,7 +5,6 @@
 
 #include "hybridps/chunks/pool_private.h"
 
-/* The CPU's address of the content; NULL: there is none. */
 void *pool_view_content(const struct chunk *c)
 {
     if (c->r->host)
