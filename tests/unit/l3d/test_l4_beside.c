@@ -7,8 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/crc32.h"
 #include "l3d/l4_private.h"
+#include "support/process_state.h"
 
 #define HOUR_MS 3600000u
 
@@ -88,16 +90,32 @@ static void archived_and_begun(struct rig *r, struct hl_pool_extent *x)
 
 struct loading {
     struct rig *r;
-    atomic_bool begun;
+    _Atomic pid_t thread; /* 0: it has not begun */
     hl_status st;
 };
 
 static void *load_main(void *arg)
 {
     struct loading *l = arg;
-    atomic_store(&l->begun, true);
+    atomic_store(&l->thread, gettid());
     l->st = l4_load_now(&l->r->d, shard);
     return NULL;
+}
+
+/* Seen asleep several times in a row, it waits for the other writer, not briefly for a lock. */
+static void wait_until_it_sleeps(const struct loading *l)
+{
+    const uint64_t end = hl_now_ns() + 30 * HL_NS_PER_S;
+    char path[64];
+    while (atomic_load(&l->thread) == 0)
+        assert_true(hl_now_ns() < end);
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)atomic_load(&l->thread));
+    for (int asleep = 0; asleep < 10;) {
+        char state = process_state(path);
+        assert_true(state != '\0' && hl_now_ns() < end);
+        asleep = state == 'S' ? asleep + 1 : 0;
+        usleep(100);
+    }
 }
 
 static void load_beside(struct rig *r, const struct hl_pool_extent *x, bool succeeds)
@@ -106,9 +124,7 @@ static void load_beside(struct rig *r, const struct hl_pool_extent *x, bool succ
     struct hl_pool_ref ref;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, load_main, &l), 0);
-    while (!atomic_load(&l.begun))
-        usleep(100);
-    usleep(20000); /* the other takes its time */
+    wait_until_it_sleeps(&l);
     if (succeeds)
         seal(r, x);
     else
