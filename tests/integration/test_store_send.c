@@ -5,7 +5,9 @@
 #include "integration/store_world.h"
 #include "os/loop.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
+#include <sys/socket.h>
 
 #define SIZE (5 * MIB + 100)
 
@@ -331,7 +333,7 @@ static void send_async(struct world *w, struct hl_id id, const char *address, co
                           "tier", "L2", "operation", "migrate", "targetAddress", address,
                           "migrationId", migration, "timeoutMs", 60000);
     ++*x->open;
-    rpc_json_call_async(w->peer[NODE0], "storeSend", p, 60000, x->loop, on_sent, x);
+    rpc_json_call_async(w->peer[NODE0], "storeSend", p, MS, x->loop, on_sent, x);
     json_decref(p);
 }
 
@@ -344,6 +346,35 @@ static int64_t stop(struct world *w, const char *migration)
     return stopped;
 }
 
+/* A target that accepts and never answers. */
+static int silent_target(char *address, size_t cap)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(to);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&to, len), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&to, &len), 0);
+    snprintf(address, cap, "127.0.0.1:%d", ntohs(to.sin_port));
+    return fd;
+}
+
+/* Whether node-0 has queued the copy, or has connected for it, the stop ends it in the same way. */
+static void stop_one(struct world *w, struct hl_id id, bool connected, struct sent *x)
+{
+    static const char *const migration = "00000000000000010000000000000003";
+    char address[32];
+    int fd = silent_target(address, sizeof(address));
+    send_async(w, id, address, migration, x);
+    struct pollfd at = {.fd = fd, .events = POLLIN};
+    if (connected)
+        assert_int_equal(poll(&at, 1, WAIT_MS), 1);
+    assert_int_equal(stop(w, migration), 1);
+    assert_int_equal(hl_loop_run(x->loop), HL_OK);
+    assert_int_equal(x->st, HL_ECANCELED);
+    close(fd);
+}
+
 TEST(a_copy_that_is_stopped_ends_unless_another_call_waits_for_it)
 {
     static const char *const first = "00000000000000010000000000000001",
@@ -353,24 +384,24 @@ TEST(a_copy_that_is_stopped_ends_unless_another_call_waits_for_it)
     int open = 0;
     char address[128];
     world_begin(&w, &apart);
+    world_end_daemon(&w, NODE0, SIGTERM);
+    world_arg(&w, NODE0, "--migrate-dead", "60s"); /* no send ends by itself */
+    world_start(&w, NODE0);
+    wait_nodes(&w, NODES);
     assert_int_equal(hl_loop_create(&loop), HL_OK);
     struct sent a = {loop, &open, HL_OK};
     struct hl_id id = only_at_node0(&w, SIZE, 29);
     json_t *info = must(&w, NODE1, "storeInfo", NULL);
     snprintf(address, sizeof(address), "%s", hl_json_str(info, "migrateAddress", ""));
     json_decref(info);
-    kill(w.pid[NODE1], SIGSTOP); /* no send ends by itself */
     assert_int_equal(stop(&w, first), 0);
-    for (int begun = 0; begun < 2; begun++) { /* still queued or already sending: the same answer */
-        send_async(&w, id, address, first, &a);
-        nanosleep(&(struct timespec){.tv_nsec = begun * 300000000}, NULL);
-        assert_int_equal(stop(&w, first), 1);
-        assert_int_equal(hl_loop_run(loop), HL_OK);
-        assert_int_equal(a.st, HL_ECANCELED);
+    for (int connected = 0; connected < 2; connected++) {
+        stop_one(&w, id, connected, &a);
         hl_loop_destroy(loop);
         assert_int_equal(hl_loop_create(&loop), HL_OK);
         a = (struct sent){loop, &open, HL_OK};
     }
+    kill(w.pid[NODE1], SIGSTOP);
     struct sent b = a;
     send_async(&w, id, address, first, &a);
     send_async(&w, id, address, second, &b);
