@@ -210,6 +210,8 @@ size_t version_lacking(struct hl_controller *c, const struct hl_version_rec *v, 
                        size_t cap);
 /* The same for all versions, according to the last sweep. */
 size_t durability_lacking(const struct hl_controller *c);
+/* Number of sweeps completed since this start. */
+uint64_t sweeps_completed(const struct hl_controller *c);
 /* The version was secured and is visible now: notes that shards missing from the table of copies
  * are in the archive, as L3 answered before the catalogue knew them. */
 void durability_settle(struct hl_controller *c, const struct hl_version_rec *v);

@@ -82,6 +82,7 @@ struct copies {
     bool sweeping;
     bool sweep_waits; /* the sweep waits for the answer to its initial claim */
     unsigned sweep_round;
+    uint64_t sweeps; /* completed, since this start */
     int pool_sweeps; /* sweeps finished since L3 started; below 0: one had begun before */
     uint64_t sweep_ns;
     struct turns settling;       /* after a sweep: handles what the pool has lost */

@@ -35,6 +35,11 @@ const char *pool_state(const struct hl_controller *c)
                : "L3 has not reported yet which cluster owns its pool";
 }
 
+uint64_t sweeps_completed(const struct hl_controller *c)
+{
+    return c->copies->sweeps;
+}
+
 struct hl_sweep copies_sweep(const struct hl_controller *c)
 {
     return (struct hl_sweep){.round = c->copies->sweep_round,

@@ -100,6 +100,7 @@ static void sweep_settled(struct hl_controller *c)
         archive_write_behind(c);
         durability_restore(c);
     }
+    c->copies->sweeps++;
     hl_debug("sweep ended round=%u claim=%s", c->copies->sweep_round,
              hl_api_claim_state_name(claim_state(c)));
 }

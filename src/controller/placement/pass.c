@@ -226,5 +226,6 @@ void pass_run(struct hl_controller *c)
         hl_warn("the policy decides nothing error=\"%s\"", hl_error_text());
     if (st == HL_OK)
         carry_out(c, now);
+    p->passes += st == HL_OK;
     pool_order_run(c);
 }

@@ -146,6 +146,7 @@ struct placement {
     void (*followed)(struct hl_controller *c);
     uint64_t revision;       /* of the catalogue whose pins were pruned */
     bool full, pass_trouble; /* trouble_is_new */
+    uint64_t passes;         /* completed, since this start */
     int64_t pool_order_ms;   /* the pool's order is due then */
     bool pool_order_asked;   /* it is on its way */
     int64_t started_ms;

@@ -139,6 +139,9 @@ void placement_gauges(struct hl_controller *c, struct hl_buf *out)
                      "Reads by processes that read more shards than they can count one by one.");
     (void)hl_buf_printf(out, "helios_accesses_unnamed_total %" PRIu64 "\n",
                         c->placement->unnamed_reads);
+    hl_metric_family(out, "helios_placement_passes_total", "counter",
+                     "Passes of the placement policy that were completed.");
+    (void)hl_buf_printf(out, "helios_placement_passes_total %" PRIu64 "\n", c->placement->passes);
     uses_gauges(c, out);
     warm_gauges(c, out);
     double busy = backbone_busy_pct(c);

@@ -143,6 +143,10 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
                      "Shards of visible versions in fewer failure domains than versions.durability "
                      "asks for; `helios model show` says which.");
     (void)hl_buf_printf(out, "helios_durability_lacking_shards %zu\n", durability_lacking(c));
+    hl_metric_family(out, "helios_sweeps_total", "counter",
+                     "Sweeps that were completed: comparisons of pool and archive with the "
+                     "catalogue.");
+    (void)hl_buf_printf(out, "helios_sweeps_total %" PRIu64 "\n", sweeps_completed(c));
     placement_gauges(c, out);
     hl_plane_families(out, "helios_ranks", c->service->ranks);
     return out->failed ? hl_fail(HL_ENOMEM, "out of memory writing the metrics of the Controller")
