@@ -10,7 +10,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -147,7 +146,7 @@ class Durability(StoreCase):
         holder = next(node for tier, node in self.copies(shard) if tier == "L2")
         self.c.kill(holder)
         wait_for("it to be told", lambda: self.version(number)["lackingShards"])
-        time.sleep(1)  # five sweeps
+        self.sweeps(5)
         self.assertEqual(self.copies(shard), {("L3", "")})
         self.c.up()
         wait_for("its copy to count again", lambda: not self.version(number)["lackingShards"])
@@ -169,11 +168,11 @@ class Durability(StoreCase):
         client, number, shard = self.put(0)
         with self.stopped(*self.nodes):
             thread, said = self.commit_beside(client, number)
-            time.sleep(3)
+            self.sweeps(10)
             self.assertEqual((said, self.newest(), self.version(number)["state"]), ([], 1, "open"))
             self.c.kill("controllerd")
             wait_for("the Controller to be back", lambda: self.c.run("nodes").returncode == 0)
-            time.sleep(1)
+            self.sweeps(5)
             self.assertEqual((said, self.newest(), self.version(number)["state"]), ([], 1, "open"))
         thread.join()
         self.assertEqual((said, self.newest()), ([True], number))

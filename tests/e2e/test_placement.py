@@ -151,7 +151,7 @@ class Placement(StoreCase):
         self.read("node-1", 30)
         shard = self.shards[0]
         wait_for("the reads to be known", lambda: self.placement(shard)["accesses"] == 30)
-        time.sleep(1)  # ten passes
+        self.passes(10)
         self.assertEqual(self.c.json("shard", "moves")["items"], [])
         self.assertEqual(self.copies(shard), {("L3", "")})
         self.conf("policy.flap=0")
@@ -274,7 +274,7 @@ class Placement(StoreCase):
         self.read("node-1", 30)
         # the first may exceed what is saved up; the next waits, for minutes, until its bytes are paid back
         wait_for("one move", lambda: any(m["phase"] == "ended" for m in self.c.json("shard", "moves")["items"]))
-        time.sleep(1)  # ten more passes
+        self.passes(10)
         self.assertEqual(len(self.c.json("shard", "moves")["items"]), 1)
         self.conf("placement.rate=0")
         for shard in self.shards:
@@ -288,7 +288,7 @@ class Placement(StoreCase):
         wait_for("the rest", lambda: self.c.json("shard", "moves")["rest"] == "a save commits")
         self.assertIn("moves of the policy are paused: a save commits", self.c.run("shard", "moves").stdout)
         self.read("node-1", 30)
-        time.sleep(1)  # ten more passes
+        self.passes(10)
         self.assertEqual(self.c.json("shard", "moves")["items"], [])
         ordered, other = self.shards[:2]
         self.c.json("shard", "move", ordered["id"], "--node", "node-0", "--tier", "l2")

@@ -103,7 +103,7 @@ class Prefetch(StoreCase):
             for node in self.nodes:
                 self.c.kill(node, signal.SIGCONT)
         wait_for("the last one to end", lambda: all(m["phase"] == "ended" for m in self.moves()))
-        time.sleep(1)  # ten passes: nothing is ordered again
+        self.passes(10)  # nothing is ordered again
         self.assertEqual({m["error"] == "" for m in self.moves()}, {False})
         wait_for("nothing to be left", lambda: [self.at(n) for n in self.nodes] == [0, 0])
 

@@ -4,7 +4,7 @@ import os
 import unittest
 
 from support import checkpoints
-from support.cluster import cluster
+from support.cluster import cluster, wait_for
 
 
 class StoreCase(unittest.TestCase):
@@ -16,6 +16,23 @@ class StoreCase(unittest.TestCase):
         source, _ = checkpoints.llama(self.c.dir / "hf")
         self.c.json("model", "import", source, "--name", "m", "--tp", 1, "--pp", 1)
         self.nodes = {n["node"]["name"]: n["node"] for n in self.c.json("nodes")["items"]}
+
+    def metric(self, name):
+        """A number of the Controller's metrics."""
+        lines = self.c.run("metrics", "controller").stdout.splitlines()
+        return next((float(x.split()[1]) for x in lines if x.startswith(f"{name} ")), 0)
+
+    def passes(self, count):
+        """Waits until the policy has completed so many more passes."""
+        self._more("helios_placement_passes_total", count)
+
+    def sweeps(self, count):
+        """Waits until the Controller has completed so many more sweeps."""
+        self._more("helios_sweeps_total", count)
+
+    def _more(self, name, count):
+        end = self.metric(name) + 1 + count  # one may have begun before
+        wait_for(f"{count} more of {name}", lambda: self.metric(name) >= end)
 
     def client(self, node="", **options):
         """A rank's client on `node`, or without a node's store."""
