@@ -375,6 +375,37 @@ TEST_IN(setup, open_teardown, two_reservations_that_the_store_refuses_leave_noth
     refuse_two("reserveNodes", reservation_of("first"), reservation_of("second"), "reservedReason");
 }
 
+/* The registration is written while the change is in effect, so the node's record includes it. */
+static void refuse_before_registration(const char *method, json_t *change, const char *field)
+{
+    struct asked refused, accepted;
+    char text[256];
+    register_node(NULL);
+    sqlite3 *db = lock_store();
+    ask_begin(&refused, method, change);
+    wait_node_text(field, "first");
+    ask_begin(&accepted, "registerNode",
+              registration(hl_rpc_server_address(w.agent), "here", "1:2", NULL));
+    ask_end(&refused);
+    sqlite3_close(db);
+    ask_end(&accepted);
+    assert_int_equal(refused.st, HL_EBUSY);
+    json_decref(accepted.result);
+    restart_controller();
+    node_text(field, text, sizeof(text));
+    assert_string_equal(text, "");
+}
+
+TEST_IN(setup, open_teardown, a_refused_drain_is_not_stored_by_a_registration)
+{
+    refuse_before_registration("drainNode", drain_of("first"), "drainReason");
+}
+
+TEST_IN(setup, open_teardown, a_refused_reservation_is_not_stored_by_a_registration)
+{
+    refuse_before_registration("reserveNodes", reservation_of("first"), "reservedReason");
+}
+
 /* A call of this thread, whose answer arrives on `loop`. */
 struct awaited {
     struct hl_loop *loop;

@@ -30,8 +30,10 @@ static void drain_ended(struct node *n, const struct node_drained *now, hl_statu
         n->drains--;
     if (st == HL_OK)
         n->drain_kept = *now;
-    else if (n->drains == 0)
-        node_set_drained(n, &n->drain_kept);
+    if (st == HL_OK || n->drains > 0)
+        return;
+    node_set_drained(n, &n->drain_kept);
+    node_restore(n);
 }
 
 static void drain_reply(struct hl_rpc_call *call, bool changed)

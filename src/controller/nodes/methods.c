@@ -277,8 +277,11 @@ static void node_lose(struct hl_controller *c, struct node *n)
 
 void nodes_tick(struct hl_controller *c)
 {
-    for (struct node *n = c->nodes->table; n != NULL; n = n->hh.next)
+    for (struct node *n = c->nodes->table; n != NULL; n = n->hh.next) {
+        if (n->unrestored)
+            node_restore(n);
         if (!n->lost && hl_node_is_lost(node_silent_ms(n), c->opts.node_lost_ms))
             node_lose(c, n);
+    }
     strays_round(c);
 }

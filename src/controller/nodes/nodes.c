@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "controller/commits.h"
 #include "controller/nodes/nodes_private.h"
@@ -172,6 +173,22 @@ hl_status node_write(struct node *n, const json_t *record, hl_store_written done
     json_decref(n->written);
     n->written = NULL; /* until `done` reports success */
     return st;
+}
+
+static void on_restored(void *arg, hl_status st, const char *text)
+{
+    struct node *n = arg; /* the Controller is held, so it exists even if it was forgotten */
+    if (controller_stopped(n->controller) || st == HL_OK)
+        return;
+    n->unrestored = true;
+    hl_debug("record of a node may have what was refused node=%s error=\"%s\"", n->name, text);
+}
+
+void node_restore(struct node *n)
+{
+    json_t *record = node_record(n, &n->info, n->lost);
+    n->unrestored = record == NULL || node_write(n, record, on_restored, n) != HL_OK;
+    json_decref(record);
 }
 
 static hl_status node_set_info(struct hl_controller *c, struct node *n,

@@ -102,7 +102,8 @@ struct node {
     unsigned drains, reserves;
     struct node_drained drain_kept;
     struct node_reservation reserve_kept;
-    bool held; /* it runs containers of a job with a damaged record, so it gets no others */
+    bool unrestored; /* node_restore is due again */
+    bool held;       /* it runs containers of a job with a damaged record, so it gets no others */
     struct hl_api_health health; /* of its last test */
     struct hl_arena health_arena;
     int64_t failed_ms;      /* when the last failed test ended; 0 = none has failed */

@@ -30,6 +30,9 @@ json_t *node_record(const struct node *n, const struct hl_api_node_info *info, b
 /* Writes the node's record; NULL: deletes it. */
 hl_status node_write(struct node *n, const json_t *record, hl_store_written done,
                      void *arg) HL_CHECK;
+/* The store refused a change of the node, which was taken back: other writers may have stored it
+ * with the node's record, so that is written again, until the store accepts it. */
+void node_restore(struct node *n);
 
 /* drain.c */
 /* Writes the changed record and then answers the call; NULL: no call waits. If that fails, n is as

@@ -44,8 +44,10 @@ static void reserve_ended(const struct reserve_call *r, hl_status st)
             n->reserves--;
         if (st == HL_OK)
             n->reserve_kept = r->now;
-        else if (n->reserves == 0)
-            node_set_reserved(n, &n->reserve_kept);
+        if (st == HL_OK || n->reserves > 0)
+            continue;
+        node_set_reserved(n, &n->reserve_kept);
+        node_restore(n);
     }
 }
 
