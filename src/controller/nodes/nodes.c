@@ -170,6 +170,7 @@ hl_status node_write(struct node *n, const json_t *record, hl_store_written done
     if (st == HL_OK)
         st = controller_write(n->controller, &records, done, arg);
     hl_records_fini(&records);
+    n->forgetting = st == HL_OK && record == NULL;
     json_decref(n->written);
     n->written = NULL; /* until `done` reports success */
     return st;

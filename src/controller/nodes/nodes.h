@@ -89,7 +89,7 @@ struct node {
     int64_t lost_ms;           /* since when it is lost, for people */
     int64_t lost_steady_ms;    /* the same, for its age */
     struct node_strays strays; /* while it is lost */
-    bool forgetting;           /* its record is being deleted */
+    bool forgetting;           /* its record is being deleted, and was not written since */
     bool gone;                 /* forgotten: no longer in the table, but answers may still come */
     struct node *next_gone;
     uint64_t store_epoch; /* as reported */

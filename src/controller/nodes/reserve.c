@@ -107,6 +107,7 @@ static hl_status reserve_write(struct reserve_call *r)
                             : hl_fail(HL_ENOMEM, "out of memory to reserve a node");
         json_decref(n->written);
         n->written = NULL; /* differs from what was read or written last */
+        n->forgetting = false;
     }
     if (st == HL_OK)
         st = controller_write(r->c, &records, on_reserved, r);

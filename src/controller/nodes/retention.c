@@ -30,9 +30,10 @@ static void on_node_deleted(void *arg, hl_status st, const char *text)
     struct node *n = node_find(f.c, f.name);
     if (n == NULL)
         return;
+    bool stays = !n->lost || !n->forgetting; /* its record was written after this call */
     n->forgetting = false;
     log_trouble(n, st, text);
-    if (st != HL_OK || !n->lost) /* it came back, and its record was written after this call */
+    if (st != HL_OK || stays)
         return;
     hl_info("lost node is forgotten node=%s", n->name);
     hl_cluster_remove(&f.c->nodes->cluster, n->name);
@@ -51,12 +52,10 @@ static void node_forget(struct hl_controller *c, struct node *n)
         return; /* the next round tries again */
     f->c = c;
     snprintf(f->name, sizeof(f->name), "%s", n->name);
-    n->forgetting = true;
     hl_status st = node_write(n, NULL, on_node_deleted, f);
     if (st == HL_OK)
         return;
     log_trouble(n, st, hl_error_text());
-    n->forgetting = false;
     free(f);
 }
 

@@ -194,6 +194,34 @@ TEST(a_node_that_comes_back_while_its_record_is_deleted_stays)
     world_end(&w);
 }
 
+static void on_node_written(void *arg, hl_status st, const char *text)
+{
+    (void)text;
+    assert_int_equal(st, HL_OK);
+    assert_false(controller_stopped(arg));
+}
+
+/* For example a drain. Forgotten, the node would be back after the next start. */
+TEST(a_node_whose_record_is_written_while_it_is_deleted_stays)
+{
+    struct world w;
+    world_start(&w);
+    struct node *n = node_put(&w, "a", 60000 * 60);
+    json_t *record = json_object();
+    w.c.opts.nodes_keep_age_ms = 1;
+    nodes_retain(&w.c);
+    assert_int_equal(node_write(n, record, on_node_written, &w.c), HL_OK);
+    json_decref(record);
+    world_run(&w);
+    assert_true(record_is(&w, "node", "a"));
+    assert_ptr_equal(node_find(&w.c, "a"), n);
+    nodes_retain(&w.c);
+    world_run(&w);
+    assert_string_equal(forgotten, "a ");
+    assert_false(record_is(&w, "node", "a"));
+    world_end(&w);
+}
+
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
 /* Ended so many ms ago. */
