@@ -144,6 +144,10 @@ hl_status copies_confirm(struct hl_controller *c, struct hl_id id, const struct 
     for (size_t i = 0; i < n && i < PLACES_MAX; i++)
         if (places[i].tier != HL_API_TIER_L4) /* L4 is read through, so only on request */
             confirmation_add(x, &places[i]);
+    if (x->asked_count == 0) {
+        free(x);
+        return hl_fail(HL_EUNAVAIL, "no holder of shard %s is known", text.s);
+    }
     x->open = x->asked_count;
     for (size_t i = 0; i < x->asked_count; i++)
         controller_hold(c);

@@ -117,6 +117,25 @@ TEST(of_two_holders_of_other_bytes_under_one_id_only_the_catalogues_is_used)
     world_fini(&w);
 }
 
+static void on_confirmed(void *arg, hl_status st, const char *text,
+                         const struct confirmed_copy *copies, size_t count)
+{
+    (void)arg;
+    (void)text;
+    (void)copies;
+    fail_msg("answered with %s and %zu copies", hl_status_text(st), count);
+}
+
+TEST(where_nobody_can_be_asked_for_a_copy_the_question_fails)
+{
+    struct world w;
+    world_init(&w);
+    hl_sweep_dropped(w.shard, HL_API_TIER_L3);
+    places(&w, HL_API_TIER_L1, "");
+    assert_int_equal(copies_confirm(&w.c, w.shard->id, NULL, 0, on_confirmed, NULL), HL_EUNAVAIL);
+    world_fini(&w);
+}
+
 /* How many holdings each tick still checks, because the catalogue does not know them. */
 static int unsettled(struct world *w)
 {
