@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import struct
 import sys
 import threading
 import time
 import unittest
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
@@ -49,6 +51,18 @@ class Copies(StoreCase):
         extent = self.c.json("shard", "show", name)
         return pathlib.Path(self.c.info["pool"]), extent["offset"], extent["sizeBytes"]
 
+    def change_crc(self, file, name):
+        """Gives the shard another CRC in the index of a pool without an owner (mem/pool/layout.h)."""
+        with open(file, "r+b") as pool:
+            at = pool.read().index(struct.pack("<QQ", int(name[:16], 16), int(name[16:], 16)))
+            pool.seek(at)
+            hi, lo, offset, size, crc, table = struct.unpack("<QQQQII", pool.read(40))
+            crc ^= 1
+            pool.seek(at)
+            pool.write(struct.pack("<QQQQII", hi, lo, offset, size, crc, table))
+            pool.seek(at + 48)
+            pool.write(struct.pack("<I", zlib.crc32(struct.pack("<QQQQII", hi, lo, offset, size, table, crc))))
+
     def first(self, client):
         return max(client.request_shards("m", -1, 0, 0).shards, key=lambda s: s.size)
 
@@ -65,6 +79,18 @@ class Copies(StoreCase):
         late = self.client("node-0")  # a rank that is restarted meanwhile
         self.assertEqual(bytes(late.map(shard).buffer()), whole)
         fault("shm", "kill", f"served-by-the-nodes-store ({took:.2f} s)")
+
+    def test_a_copy_that_differs_from_the_catalogue_is_not_reported_as_made(self):
+        name = self.copy(self.first(self.client()), "node-0")
+        self.c.kill("node-0")
+        self.change_crc(pathlib.Path(self.c.info["pool"].removesuffix(".pool") + "-node-0.l2"), name)
+        self.c.up()
+        copies = lambda: [(x["tier"], x["node"]) for x in self.c.json("shard", "show", name)["copies"]]
+        wait_for("the node's copy to be ignored", lambda: copies() == [("L3", "")])
+        self.assertIn("differs from the catalogue", self.c.refuse("shard", "copy", name, "--to", "node-0"))
+        self.c.json("shard", "drop", name, "--from", "node-0")
+        self.c.json("shard", "copy", name, "--to", "node-0")
+        self.assertIn(("L2", "node-0"), copies())
 
     def test_a_rank_maps_the_copy_in_its_nodes_device(self):
         client = self.client("node-0")

@@ -211,9 +211,24 @@ void method_gone_shards(void *arg, struct hl_rpc_call *call,
 
 /* ---- copyShard ------------------------------------------------------------------------------- */
 
+/* A holder that already has an extent of this id copies nothing and reports that extent. */
+static hl_status check_copied(const struct task *t, const struct hl_api_copy *copy)
+{
+    const struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->id);
+    char name[256];
+    if (s == NULL || (copy->size_bytes == s->size_bytes && copy->crc32 == s->crc32))
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "shard %s: the copy in %s differs from the catalogue and is not used; "
+                   "`helios shard drop` removes it",
+                   hl_id_format(t->id).s, place_name(&t->place, name, sizeof(name)));
+}
+
 static void on_copied(void *arg, hl_status st, const char *text, const struct hl_api_copy *copy)
 {
     struct task *t = arg;
+    if (st == HL_OK && (st = check_copied(t, copy)) != HL_OK)
+        text = hl_error_text();
     if (st != HL_OK) {
         task_fail(t, st, text);
         return;
