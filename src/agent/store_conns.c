@@ -213,7 +213,9 @@ hl_status store_net_acquire(struct store *s, const char *address, enum hl_net_mo
 hl_status store_net_connect(struct store *s, const char *address, enum hl_net_mode mode,
                             int timeout_ms, struct hl_conn_lease *out)
 {
+    pthread_mutex_lock(&s->lock);
     *out = (struct hl_conn_lease){.epoch = s->conns.epoch};
+    pthread_mutex_unlock(&s->lock);
     struct hl_net_connect_opts opts = connect_opts(s, address, mode);
     if (timeout_ms < opts.timeout_ms)
         opts.timeout_ms = timeout_ms;
