@@ -105,16 +105,15 @@ static bool copy_is(const struct copy *x, const struct node *n, enum hl_api_tier
            (device[0] == '\0' || strcmp(device, x->info.device) == 0);
 }
 
-/* Bytes that differ from what the catalogue says are not a copy, whatever their id. */
-static bool copy_is_right(const struct hl_shard_rec *s, const struct copy *x)
+bool copy_is_right(const struct hl_shard_rec *s, const struct hl_api_copy *info)
 {
-    return s == NULL || (x->info.size_bytes == s->size_bytes && x->info.crc32 == s->crc32);
+    return s == NULL || (info->size_bytes == s->size_bytes && info->crc32 == s->crc32);
 }
 
 static void warn_if_wrong(const struct hl_controller *c, const struct copy *x)
 {
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, x->id);
-    if (!copy_is_right(s, x))
+    if (!copy_is_right(s, &x->info))
         hl_warn(
             "copy is not used: it differs from the catalogue; `helios shard drop` removes it id=%s "
             "node=%s tier=%s bytes=%llu crc32=%08x expected_bytes=%llu expected_crc32=%08x",
@@ -128,7 +127,7 @@ static void warn_if_wrong(const struct hl_controller *c, const struct copy *x)
 static void shard_found(struct hl_controller *c, const struct copy *x)
 {
     struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, x->id);
-    if (s == NULL || !s->lost || s->unusable || !node_ready(x->node) || !copy_is_right(s, x))
+    if (s == NULL || !s->lost || s->unusable || !node_ready(x->node) || !copy_is_right(s, &x->info))
         return;
     s->lost = false;
     c->slots_changed = true;
@@ -286,7 +285,8 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier 
     if (s != NULL && hl_shard_is_archived(s))
         add_place(out, max, &n, (struct place){.tier = HL_API_TIER_L4});
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next) {
-        if (x->tier < at_least || x->dropping || !node_ready(x->node) || !copy_is_right(s, x))
+        if (x->tier < at_least || x->dropping || !node_ready(x->node) ||
+            !copy_is_right(s, &x->info))
             continue;
         struct place p = {.tier = x->tier, .node = x->node};
         snprintf(p.device, sizeof(p.device), "%s", x->info.device);
@@ -331,7 +331,7 @@ size_t copies_holders(struct hl_controller *c, const struct hl_shard_rec *s,
     if (hl_shard_is_archived(s) && !is_without(q, HL_API_TIER_L4, NULL))
         add_holder(c, (struct place){.tier = HL_API_TIER_L4}, true, true, out, max, &n);
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next) {
-        bool right = x->info.size_bytes == s->size_bytes && x->info.crc32 == s->crc32;
+        bool right = copy_is_right(s, &x->info);
         bool there = node_ready(x->node) || node_silent_ms(x->node) < q->awaited_ms;
         if (x->tier == HL_API_TIER_L2 && !x->dropping && !is_without(q, x->tier, x->node) &&
             !copy_is_hidden(c, s->id, x->tier, x->node))
@@ -366,7 +366,7 @@ static struct hl_api_copy_list readable_copies(struct hl_controller *c,
     if (hl_shard_is_archived(s) && !copy_is_hidden(c, s->id, HL_API_TIER_L4, NULL))
         list.items[list.count++] = pool_copy(s, HL_API_TIER_L4, id);
     for (const struct copy *x = first; x != NULL; x = x->next)
-        if (!x->dropping && node_ready(x->node) && copy_is_right(s, x) &&
+        if (!x->dropping && node_ready(x->node) && copy_is_right(s, &x->info) &&
             !copy_is_hidden(c, s->id, x->tier, x->node)) {
             list.items[list.count] = x->info;
             list.items[list.count++].id = id;

@@ -119,6 +119,9 @@ void sweep_settle(struct hl_controller *c);
 /* copies.c */
 /* The node's inventory is complete: forgets the copies that it did not list. */
 void copies_listed(struct hl_controller *c, struct node *n);
+/* Bytes that differ from what the catalogue says are not a copy, whatever their id. NULL: the
+ * catalogue does not have the shard. */
+bool copy_is_right(const struct hl_shard_rec *s, const struct hl_api_copy *info);
 /* Takes a copy from an answer of a node's Agent. */
 void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy);
 /* A copy was added or removed: notifies the watcher. */

@@ -216,7 +216,7 @@ static hl_status check_copied(const struct task *t, const struct hl_api_copy *co
 {
     const struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->id);
     char name[256];
-    if (s == NULL || (copy->size_bytes == s->size_bytes && copy->crc32 == s->crc32))
+    if (copy_is_right(s, copy))
         return HL_OK;
     return hl_fail(HL_ECORRUPT,
                    "shard %s: the copy in %s differs from the catalogue and is not used; "
