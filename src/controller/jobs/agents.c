@@ -85,7 +85,7 @@ static void on_started(void *arg, hl_status st, const char *text,
             if (n != NULL)
                 node_container(n, &r->status); /* pids are known as soon as the job runs */
             container_event(j, k->node, k->attempt, k->index, &r->status);
-        } else if (!hl_status_retryable(st) && st != HL_ECANCELED) { /* its Agent has moved */
+        } else if (!hl_node_call_retryable(st)) {
             const struct hl_api_container_status failed = {.state = HL_API_CONTAINER_STATE_FAILED,
                                                            .message = text};
             container_event(j, k->node, k->attempt, k->index, &failed);

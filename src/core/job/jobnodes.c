@@ -34,6 +34,11 @@ bool hl_node_is_lost(int64_t silent_ms, int64_t lost_after_ms)
     return silent_ms > lost_after_ms;
 }
 
+bool hl_node_call_retryable(hl_status st)
+{
+    return hl_status_retryable(st) || st == HL_ECANCELED;
+}
+
 bool hl_jobrun_gives_up(const struct hl_jobrun *run, int index,
                         const struct hl_node_silence *silence, const struct hl_patience *patience)
 {

@@ -30,6 +30,10 @@ int64_t hl_jobrun_patience_ms(const struct hl_jobrun *run, const char *node,
 /* The node has been silent for longer than lost_after_ms: it gets no new containers. */
 bool hl_node_is_lost(int64_t silent_ms, int64_t lost_after_ms);
 
+/* A call of an Agent that ended so is made again. HL_ECANCELED: the Agent registered at another
+ * address meanwhile, which ends the calls of the old one. */
+bool hl_node_call_retryable(hl_status st);
+
 struct hl_node_silence {
     bool lost; /* result of hl_node_is_lost */
     int64_t silent_ms;

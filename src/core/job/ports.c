@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/crc32.h"
+#include "core/job/jobnodes.h"
 
 uint16_t hl_ports_candidate(const char *controller, uint64_t job, int attempt, uint64_t skip)
 {
@@ -17,6 +18,5 @@ enum hl_ports_next hl_ports_after(hl_status answer)
         return HL_PORTS_SETTLED;
     if (answer == HL_EBUSY)
         return HL_PORTS_ONWARD;
-    bool again = hl_status_retryable(answer) || answer == HL_ECANCELED; /* the Agent has moved */
-    return again ? HL_PORTS_AGAIN : HL_PORTS_BLIND;
+    return hl_node_call_retryable(answer) ? HL_PORTS_AGAIN : HL_PORTS_BLIND;
 }
