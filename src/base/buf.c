@@ -102,6 +102,14 @@ hl_status hl_buf_quote(struct hl_buf *b, const char *text)
     return HL_OK;
 }
 
+hl_status hl_buf_shell_word(struct hl_buf *b, const char *text)
+{
+    hl_status st = hl_buf_append(b, "'", 1);
+    for (; st == HL_OK && *text != '\0'; text++)
+        st = *text == '\'' ? hl_buf_append(b, "'\\''", 4) : hl_buf_append(b, text, 1);
+    return st == HL_OK ? hl_buf_append(b, "'", 1) : st;
+}
+
 char *hl_buf_take(struct hl_buf *b)
 {
     char *data = b->data;

@@ -55,6 +55,8 @@ static inline hl_status hl_buf_append(struct hl_buf *b, const void *data, size_t
 hl_status hl_buf_printf(struct hl_buf *b, const char *fmt, ...) HL_PRINTF(2, 3);
 /* Appends the text as a JSON string, with quotes. */
 hl_status hl_buf_quote(struct hl_buf *b, const char *text);
+/* Appends the text as one word of a shell, in single quotes. */
+hl_status hl_buf_shell_word(struct hl_buf *b, const char *text);
 /* Hands the bytes over to the caller (free()); the buffer is empty afterwards. */
 char *hl_buf_take(struct hl_buf *b);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -83,10 +84,8 @@ static void print_word(const char *word)
         cli_print(stdout, " %s", word);
         return;
     }
-    cli_print(stdout, " '");
-    for (const char *end; (end = strchr(word, '\'')) != NULL; word = end + 1)
-        cli_print(stdout, "%.*s'\\''", (int)(end - word), word);
-    cli_print(stdout, "%s'", word);
+    HL_AUTO(hl_buf_fini) struct hl_buf quoted = HL_BUF(4 * strlen(word) + sizeof("''"));
+    cli_print(stdout, " %s", hl_buf_shell_word(&quoted, word) == HL_OK ? quoted.data : word);
 }
 
 /* Prints the command as a shell takes it; for a script of /bin/sh -c only the script. */

@@ -156,12 +156,9 @@ static hl_status write_wrapper(const char *dir, const char *name, const char *py
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4 * PATH_MAX);
     if (is_program(path.s)) /* written for the previous rank */
         return HL_OK;
-    hl_status st = hl_buf_printf(&text, "#!/bin/sh\nexec '");
-    for (const char *p = python; st == HL_OK && *p != '\0'; p++)
-        st = *p == '\'' ? hl_buf_printf(&text, "'\\''") : hl_buf_printf(&text, "%c", *p);
-    if (st == HL_OK)
-        st = hl_buf_printf(&text, "' \"$@\"\n");
-    HL_TRY(st);
+    HL_TRY(hl_buf_printf(&text, "#!/bin/sh\nexec "));
+    HL_TRY(hl_buf_shell_word(&text, python));
+    HL_TRY(hl_buf_printf(&text, " \"$@\"\n"));
     return hl_file_write_durable(path.s, text.data, text.len, 0755);
 }
 

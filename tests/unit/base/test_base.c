@@ -117,6 +117,19 @@ TEST(a_text_is_quoted_as_json_wants_it)
     hl_buf_fini(&small);
 }
 
+TEST(a_text_is_quoted_as_a_shell_wants_it)
+{
+    struct hl_buf b = HL_BUF(64), small = HL_BUF(4);
+    assert_int_equal(hl_buf_shell_word(&b, "a 'b' $c"), HL_OK);
+    assert_string_equal(b.data, "'a '\\''b'\\'' $c'");
+    hl_buf_clear(&b);
+    assert_int_equal(hl_buf_shell_word(&b, ""), HL_OK);
+    assert_string_equal(b.data, "''");
+    assert_int_equal(hl_buf_shell_word(&small, "abcd"), HL_ENOMEM);
+    hl_buf_fini(&b);
+    hl_buf_fini(&small);
+}
+
 TEST(waits_double_up_to_the_longest)
 {
     static const uint64_t want[] = {200, 400, 800, 1600, 3000, 3000};
