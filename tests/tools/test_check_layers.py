@@ -1,11 +1,10 @@
 """Each law of tools/check_layers.py, broken in a tree of a few files."""
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools/check_layers.py"
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+from support.tool_case import ToolCase  # noqa: E402
 
 LAW = """# a comment
 base:
@@ -45,23 +44,8 @@ RING = {
 }
 
 
-class Layers(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
-        self.write(TREE)
-
-    def write(self, files):
-        for name, text in files.items():
-            path = self.root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-
-    def check(self, *options):
-        done = subprocess.run([sys.executable, TOOL, "--root", self.root, *options], capture_output=True, text=True)
-        self.assertEqual(done.stderr, "")
-        return done.returncode, done.stdout
+class Layers(ToolCase):
+    tool, tree = "check_layers.py", TREE
 
     def refused(self, *words):
         code, text = self.check()

@@ -1,11 +1,11 @@
 """Each law of tools/check_options.py, broken in a tree of a few files."""
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools/check_options.py"
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+from support.tool_case import ToolCase  # noqa: E402
+
 TREE = {
     "src/conf/conf.c": "\n",
     "src/box/conf.c": """#define AT(field) HL_OPTION_FIELD(struct hl_box_conf, field)
@@ -23,23 +23,8 @@ static const struct hl_option box_options[] = {
 }
 
 
-class Options(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
-        self.write(TREE)
-
-    def write(self, files):
-        for name, text in files.items():
-            path = self.root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-
-    def check(self):
-        done = subprocess.run([sys.executable, TOOL, "--root", self.root], capture_output=True, text=True, check=False)
-        self.assertEqual(done.stderr, "")
-        return done.returncode, done.stdout
+class Options(ToolCase):
+    tool, tree = "check_options.py", TREE
 
     def refused(self, words, name, before, after):
         self.write({name: TREE[name].replace(before, after)})

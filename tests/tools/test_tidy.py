@@ -2,10 +2,11 @@
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools/tidy.py"
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+from support.tool_case import TOOLS, ToolCase  # noqa: E402
+
 CONTRACT = "".join(f" * {word:9}none.\n" for word in ("Owns:", "Threads:", "Errors:", "Units:", "Limits:"))
 TREE = {
     "src/box/README.md": "# src/box\n\nStart with `box.h`.\n",
@@ -17,25 +18,15 @@ TREE = {
 }
 
 
-class Tidy(unittest.TestCase):
+class Tidy(ToolCase):
+    tool, tree = "tidy.py", TREE
+
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
+        super().setUp()
         self.git("init", "-q")
-        self.write(TREE)
 
     def git(self, *args):
         subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *args], cwd=self.root, check=True, capture_output=True)
-
-    def write(self, files):
-        for name, text in files.items():
-            path = self.root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-
-    def run_tool(self, *args, tool=TOOL):
-        return subprocess.run([sys.executable, tool, "--root", self.root, *args], capture_output=True, text=True, check=False)
 
     def refuses(self, words, files, **kwargs):
         self.write(files)
@@ -134,7 +125,7 @@ class Tidy(unittest.TestCase):
         self.git("commit", "-q", "--allow-empty", "-m", "fixed everything.")
         first = subprocess.run(["git", "rev-parse", "HEAD"], cwd=self.root, check=True, capture_output=True, text=True).stdout.strip()
         tool = self.root / "tidy_of_this_repository.py"
-        text = TOOL.read_text()
+        text = (TOOLS / self.tool).read_text()
         since = next(line for line in text.splitlines() if line.startswith("SUBJECTS_SINCE"))
         tool.write_text(text.replace(since, f'SUBJECTS_SINCE = "{first}"'))
         self.assertEqual(self.run_tool(tool=tool).returncode, 0)
