@@ -24,7 +24,7 @@ IMAGES = {
                     "scripts": ["deploy/docker/helios-run"]},
 }
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# They configure packages on a machine; in an image nobody does.
+# They configure packages on a machine; in an image nothing reads what they write.
 NOT_TAKEN = {"adduser", "debconf", "dpkg", "init-system-helpers", "install-info", "passwd", "perl-base", "sensible-utils", "ucf"}
 LEFT_OUT = re.compile(r"/(etc|var)/|/usr/(include|share/(man|info|lintian|locale|bug|bash-completion|zsh|doc-base|gdb))/"
                       r"|/usr/share/doc/(?!.*/copyright$)")

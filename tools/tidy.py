@@ -28,8 +28,8 @@ BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)
 PHRASES = re.compile(r"memory is short|\bno memory for\b|(?<!here )(?<!has )\bis no (?!more|longer|less|other)[A-Za-z]|\bcan't be$"
                      r"|\bthe books\b|\bwhoever\b|\b(?:daemon|Agent) ends$|\bcut short\b|\bmade anew\b|\bnobody\b|\bsomebody\b")
 TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
-# In headers: which process, thread or caller? (docs/glossary.md)
-VAGUE = re.compile(r"\b(nobody|somebody|whoever)\b", re.IGNORECASE)
+# Which process, thread or caller? (docs/glossary.md)
+VAGUE = re.compile(r"\b(nobody|somebody|anybody|whoever)\b", re.IGNORECASE)
 
 
 def functions(lines):
@@ -209,7 +209,7 @@ def check(root, path, errors):
             for literal in TEXT.findall(line):
                 if found := PHRASES.search(literal):
                     errors.append(f"{where}:{number}: '{found[0]}' in a message; see PHRASES in tools/tidy.py")
-            if path.suffix == ".h" and (found := VAGUE.search(line)):
+            if found := VAGUE.search(line):
                 errors.append(f"{where}:{number}: '{found[0]}': say which process, thread or caller")
         if line != line.rstrip():
             errors.append(f"{where}:{number}: trailing space")

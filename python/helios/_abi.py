@@ -468,6 +468,6 @@ class Client:
         self._lib.helios_close(handle)
 
     def __del__(self) -> None:
-        """A client that nobody uses any more keeps no threads and connections: mappings refer to it."""
+        """A client without references keeps no threads and connections: mappings refer to it."""
         if hasattr(self, "_lib") and not self._finalizing():
             self.close()

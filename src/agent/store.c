@@ -14,7 +14,7 @@
  *
  * Threads: the loop opens and closes. Everything else is also called from libuv's pool, while
  * copies come and go: by then `tiers` is constant, and each tier has a lock of its own. Nothing
- * here is a snapshot; whoever reads a copy's bytes pins it first.
+ * here is a snapshot; a thread that reads a copy's bytes pins it first.
  *
  * `epoch` grows with every copy that comes or goes (store_changed). The heartbeat reports it, and
  * the Controller lists the store again when it differs from the last one it knows. */

@@ -557,7 +557,7 @@ void store_keep_left(struct store *s, struct store_tier *t, struct hl_id id)
 {
     pthread_mutex_lock(&s->keep.lock);
     struct kept *x = kept_find(t, id);
-    if (x != NULL && x->state == KEPT_GOES_DOWN) { /* nobody has read it meanwhile */
+    if (x != NULL && x->state == KEPT_GOES_DOWN) { /* no read has kept it meanwhile */
         s->keep.counts.down += kept_find(&s->tiers[HL_KEEP_L2], id) != NULL;
         (void)kept_evict(t, x);
         rule_follow(s, key_of(id));

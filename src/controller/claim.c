@@ -1,6 +1,6 @@
 /* A claim is a call to L3, which decides it from what it has stored (l3d/claim.c). L3 is asked
  * whenever it was silent before, before each sweep, and after every change of the catalogue, so
- * that L3 learns the new revision before anybody can come with an old catalogue.
+ * that L3 learns the new revision before a Controller with an old catalogue can claim it.
  *
  * `seen` is sent along: L3 may not know a newer revision than we have told it. A revision whose
  * answer was lost counts as told.
@@ -68,8 +68,8 @@ hl_status claim_add_revision(struct hl_records *records, uint64_t revision)
     return hl_records_add(records, revision_record(revision), "%s", HL_CLAIM_REVISION_KEY);
 }
 
-/* The first start: makes a new cluster. Its id and revision are durable before anybody learns of
- * them. */
+/* The first start: makes a new cluster. Its id and revision are durable before any other process
+ * learns of them. */
 static hl_status cluster_make(struct hl_controller *c)
 {
     struct hl_id id = hl_id_random();

@@ -1,7 +1,7 @@
 /* Who owns the pool and the archive. Both store the id of a cluster and the newest revision of its
  * catalogue that they have heard of. They store it beside the shards and not in this process, so
- * whoever finds the shards finds their owner. A call that destroys shards names its cluster, and is
- * refused unless that is the owner.
+ * a daemon that finds the shards also finds their owner. A call that destroys shards names its
+ * cluster, and is refused unless that is the owner.
  *
  * The pool learns of a revision with each claim. Updating the archive's record costs a write to a
  * disk or an object store, so it is only done before the next shard is put there: the record is

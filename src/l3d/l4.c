@@ -4,9 +4,9 @@
  *     l4_ask --no task--> task_start --> workers_add --> task_run (worker) --> task_done (loop)
  *       '----one runs---> another waiter of it               writes st, text      answers waiters
  *
- * A stopped task ends when the worker next checks `stop`; whoever has joined it since then asks
- * again. The waiter of a load that gives way also asks again if another load has stopped it; its
- * request is then refused as long as other loads run.
+ * A stopped task ends when the worker next checks `stop`; callers that have joined it since
+ * then ask again. The waiter of a load that gives way also asks again if another load has stopped
+ * it; its request is then refused as long as other loads run.
  *
  * A worker accesses the `st` and `text` of its task, and the pool and the archive, which have locks
  * of their own. The hash of tasks and the waiters belong to the loop, so they need no lock. The

@@ -1,5 +1,5 @@
 /* A read can be served by its own node, if L1 or L2 has kept the shard since the node's previous
- * read; by the cluster, if it has kept the shard since anybody's previous access; or by the
+ * read; by the cluster, if it has kept the shard since the previous access from any node; or by the
  * archive. Keeping a shard takes memory at every moment in between. Choosing the cheapest source
  * for all reads within the memory is a linear program (FOO: Berger, Beckmann, Harchol-Balter,
  * SIGMETRICS 2018). Here it has three kinds of memory, and a load waits for the longest of its

@@ -155,6 +155,19 @@ class Layers(ToolCase):
         self.write({"layers.txt": LAW + "os: base\n"})
         self.refused("layers.txt:8: os has a line already (line 3)")
 
+    def test_a_wing_before_its_module_is_refused(self):
+        self.write({"layers.txt": "# law\nbox/lid:\n" + LAW.replace("box/lid: box\n", "")})
+        code, text = self.check()
+        self.assertEqual(code, 1)
+        self.assertIn("layers.txt:2: wing box/lid comes before its module", text)
+
+    def test_a_module_that_is_granted_a_wing_of_its_own_is_refused(self):
+        law = LAW.replace("box/deep:", "box/shed:\nbox/deep:", 1)
+        self.write({"layers.txt": law + "box: base box/lid\n"})
+        code, text = self.check()
+        self.assertEqual(code, 1)
+        self.assertIn("module box names box/lid, a wing of its own", text)
+
     def test_third_party_headers_stay_in_the_module_that_wraps_them(self):
         self.write({"src/box/db.c": "#include <sqlite3.h>\n"})
         self.refused("src/box/db.c:1: <sqlite3.h> belongs to store")

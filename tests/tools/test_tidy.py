@@ -73,9 +73,10 @@ class Tidy(ToolCase):
         self.refuses("src/box/box.c:1: trailing space", {"src/box/box.c": "int a; \n"})
         self.refuses("src/box/box.c: no newline at the end", {"src/box/box.c": "int a;"})
 
-    def test_a_header_that_does_not_say_who(self):
+    def test_a_comment_that_does_not_say_who(self):
         text = TREE["src/box/box.h"].replace("a box.", "a box; somebody else has the key.")
         self.refuses("src/box/box.h:1: 'somebody': say which process", {"src/box/box.h": text})
+        self.refuses("src/box/box.c:1: 'Whoever': say which process", {"src/box/box.c": "/* Whoever has the key. */\n"})
 
     def test_a_module_without_a_readme_or_with_a_long_one(self):
         self.refuses("src/lid/README.md is missing", {"src/lid/lid.c": "int lid;\n"})

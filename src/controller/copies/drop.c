@@ -1,4 +1,4 @@
-/* Drops one copy. Whoever orders that has made sure that another copy stays. */
+/* Drops one copy. The caller has made sure that another copy stays. */
 #include <stdlib.h>
 
 #include "controller/copies/copies_private.h"

@@ -1,6 +1,6 @@
 /* Elastic jobs (core/job/elastic.h). The queue treats such a gang as one of its minimum size. When
  * it starts, it gets the largest size that fits into the slots left over after every waiting job
- * had its turn. So nobody waits longer because of it, and slots reserved for others stay reserved.
+ * had its turn. So no job waits longer because of it, and slots reserved for others stay reserved.
  */
 #include <limits.h>
 #include <stdlib.h>

@@ -110,7 +110,7 @@ void job_take_plan(struct job *j, struct hl_plan *plan)
 }
 
 /* Finds a place for the next attempt of a job that is in none of our queues. Its slots are not in
- * our cluster: whoever owns them runs the job. */
+ * our cluster: the cluster that owns them runs the job. */
 static void job_place(struct job *j)
 {
     struct hl_plan *plan = NULL;

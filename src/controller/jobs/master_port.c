@@ -3,9 +3,9 @@
  * one even if the Controller or an Agent restarts meanwhile.
  *
  * A port is only valid for one location of rank 0. When rank 0 continues in another container, the
- * Agent there is asked for a new one: on another node somebody else may listen on the old port, and
- * on the same node the lost process may have left it in use. Answers for a location that rank 0 has
- * left are dropped. */
+ * Agent there is asked for a new one: on another node another process may listen on the old port,
+ * and on the same node the lost process may have left it in use. Answers for a location that rank 0
+ * has left are dropped. */
 #include <stdlib.h>
 #include <string.h>
 

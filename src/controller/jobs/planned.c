@@ -1,4 +1,4 @@
-/* Gangs for whoever prefetches the data that ranks will read (controller/planned.h). For an attempt
+/* Gangs, for the prefetch of the data that ranks will read (controller/planned.h). For an attempt
  * that has its slots, the plan is known. For one that is yet to be placed, it is what the planner
  * would answer now if the slots were free that are about to be: those of the preceding attempt, and
  * those of jobs that are stopping for good. */

@@ -141,8 +141,8 @@ static void rank_table_send(struct job *j, int index)
 void rank_tables_send(struct job *j)
 {
     if (j->run.state != HL_API_JOB_STATE_RUNNING || j->table_sent == NULL || !master_port_ready(j))
-        return; /* ranks that are told the new location of rank 0 must not meet somebody else on its
-                   old port */
+        return; /* ranks that are told the new location of rank 0 must not reach another process at
+                   its old port */
     for (int i = 0; i < j->run.container_count; i++)
         if (j->table_sent[i] == TABLE_UNSENT && hl_jobrun_has_ranks(&j->run, i) &&
             j->run.containers[i].state == HL_API_CONTAINER_STATE_RUNNING)

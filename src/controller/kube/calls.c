@@ -203,7 +203,7 @@ static hl_status run_force(struct call *k)
     return HL_OK;
 }
 
-/* If the map is gone, nobody reads its table. */
+/* If the map is gone, no pod reads its table. */
 static hl_status run_put_table(struct call *k)
 {
     hl_status st = call_request(k, "PATCH", CORE, "configmaps", k->map, k->doc, NULL);
@@ -332,7 +332,7 @@ static struct hl_volcano_gang gang_docs(struct job *j, const struct hl_api_conta
                                     .plan = j->run.plan};
 }
 
-/* The Volcano Job, which describes the pods of a gang, whoever makes them. */
+/* The Volcano Job, which describes the pods of a gang, also where Helios makes them. */
 static hl_status volcano_job(struct job *j, json_t **out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

@@ -2,7 +2,7 @@
  * asks the API server which APIs it serves, until it names one that we know.
  *
  *     gangs_start --> engine_start --> asked --> engine_take --> watches
- *                          ^             | nobody there, or neither served
+ *                          ^             | no answer, or neither served
  *                          '-- not yet <-'
  *
  * The choice is kept in a file: existing gangs stay with their engine, even if another one is

@@ -117,7 +117,8 @@ static void container_check(struct job *j, int index)
     }
 }
 
-/* Nobody replaces a lost pod of a PodGroup, so the gang has to end; with a Job, Volcano ends it. */
+/* No controller replaces a lost pod of a PodGroup, so the gang has to end; with a Job, Volcano ends
+ * it. */
 static bool lacks_pod(const struct job *j)
 {
     bool all_made = j->gang->maps_sent == j->run.attempt;

@@ -1,5 +1,5 @@
 /* Versions that are dropped without a request: old ones of a job that continues to write, and those
- * that nobody completes any more (core/catalog/version_drop.h decides which).
+ * that no rank completes any more (core/catalog/version_drop.h decides which).
  *
  * A version is dropped with its shards: the records are deleted first. Whatever is then not freed
  * in pool and archive, the sweep finds as orphans. */

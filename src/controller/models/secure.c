@@ -125,7 +125,7 @@ static void securing_tick(struct version_securing *x, uint64_t now_ns)
         securing_answer(x, HL_ESTALE, "");
         return;
     }
-    if (x->task == NULL) { /* nobody has asked again */
+    if (x->task == NULL) { /* it was not requested again */
         if (now_ns - x->ended_ns > (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS)
             securing_forget(x);
         return;

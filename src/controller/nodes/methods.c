@@ -86,8 +86,8 @@ static hl_status check_name_is_free(struct hl_controller *c,
 }
 
 /* Refuses an Agent whose name was given to another one while it was silent, and tells it which
- * containers to end: the jobs have given them up, and nobody else can end them. False: it runs no
- * such containers, or is a version that would take the answer for a registration. */
+ * containers to end: the jobs have given them up, and no other Agent can end them. False: it runs
+ * no such containers, or is a version that would take the answer for a registration. */
 static bool refuse_with_strays(struct hl_controller *c, struct hl_rpc_call *call,
                                const struct hl_api_controller_register_node_params *p)
 {

@@ -104,9 +104,9 @@ void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec)
                        -(int64_t)o->size_bytes);
 }
 
-/* True while a part of the version is committed and others are to come. A version that nobody
- * continued for gc.grace is given up, here too. For a version older than this Controller, the time
- * is unknown until its next part arrives. */
+/* True while a part of the version is committed and others are to come. A version that no
+ * rank has continued for gc.grace is given up, here too. For a version older than this Controller,
+ * the time is unknown until its next part arrives. */
 static bool version_commits(const struct hl_controller *c, const struct hl_version_rec *v,
                             int64_t now_ms)
 {

@@ -1,4 +1,4 @@
-/* Accesses of shards, for whoever records them. While nobody does, nothing is kept. */
+/* Accesses of shards, for clients that record them. While there is no such client, none is kept. */
 #include <stdio.h>
 
 #include "base/text.h"

@@ -150,7 +150,7 @@ static void on_tick(void *arg)
     retention_tick(c);
 }
 
-/* Called when nobody holds the Controller any more. */
+/* Called when the last hold on the Controller is gone. */
 static void controller_destroy(struct hl_controller *c)
 {
     jobs_fini(c);

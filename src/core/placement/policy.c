@@ -303,8 +303,8 @@ static uint32_t relievable_states(void)
     return states;
 }
 
-/* The shard was found in L1 and nobody reads it. Only an active shard can leave (3.5), so it counts
- * as loaded, and the next pass decides whether it is the first to leave. */
+/* The shard was found in L1 and no process reads it. Only an active shard can leave (3.5), so it
+ * counts as loaded, and the next pass decides whether it is the first to leave. */
 static hl_status load_unread(struct passing *x, const struct hl_placed_shard *s)
 {
     struct hl_verdict v = {.event = HL_LIFE_ON_LOAD, .goal = s->place, .value = 0, .limit = 1};

@@ -25,7 +25,7 @@ struct step {
     uint32_t held;
 };
 
-#define NOBODY UINT32_MAX
+#define HELD_BY_NONE UINT32_MAX
 
 struct checker {
     const struct hl_coverage *c;
@@ -214,9 +214,9 @@ HL_CHECK static hl_status fail_missing(const struct checker *k, uint32_t logical
     gap.row = s->row;
     gap.col = s->col > gap.col ? s->col : gap.col;
     gap.col_end = s[1].col < gap.col_end ? s[1].col : gap.col_end;
-    if (s->held != NOBODY)
+    if (s->held != HELD_BY_NONE)
         snprintf(above_text, sizeof(above_text), "; %s ends before them", place_of(k, s->held).s);
-    if (below != NOBODY)
+    if (below != HELD_BY_NONE)
         snprintf(below_text, sizeof(below_text), "; %s comes after them", place_of(k, below).s);
     return hl_fail(HL_EINVAL, "%s of tensor '%s' are held by no rank%s%s",
                    hl_rect_text(t, &gap, range, sizeof(range)), t->name, above_text, below_text);
@@ -264,8 +264,8 @@ HL_CHECK static hl_status check_tensor(struct checker *k, uint32_t logical, size
     if (hl_rect_area(&all) == 0)
         return HL_OK;
     k->step_count = 1;
-    k->steps[0] = (struct step){0, 0, NOBODY};
-    k->steps[1] = (struct step){all.col_end, 0, NOBODY};
+    k->steps[0] = (struct step){0, 0, HELD_BY_NONE};
+    k->steps[1] = (struct step){all.col_end, 0, HELD_BY_NONE};
     for (size_t i = first; i < end; i++) {
         if (i > first && by_rect(&k->pieces[i - 1], &k->pieces[i]) == 0)
             HL_TRY(check_replica(k, &k->pieces[i - 1], &k->pieces[i]));
@@ -274,7 +274,7 @@ HL_CHECK static hl_status check_tensor(struct checker *k, uint32_t logical, size
     }
     for (size_t s = 0; s < k->step_count; s++)
         if (k->steps[s].row < all.row_end)
-            return fail_missing(k, logical, s, all, NOBODY);
+            return fail_missing(k, logical, s, all, HELD_BY_NONE);
     return HL_OK;
 }
 

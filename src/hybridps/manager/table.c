@@ -37,9 +37,9 @@
  *
  * make_table writes everything with the file locked, and `magic` last, with release. If a table's
  * magic is 0, the process that created it died before it was complete; the table is recreated. */
-#define MAGIC   UINT64_C(0x31524750534c4548) /* "HELSPGR1" */
-#define VERSION 1
-#define NOBODY  UINT32_MAX
+#define MAGIC    UINT64_C(0x31524750534c4548) /* "HELSPGR1" */
+#define VERSION  1
+#define ROW_NONE UINT32_MAX
 
 /* ---- locks ----------------------------------------------------------------------------------- */
 
@@ -207,11 +207,11 @@ static hl_status make_table(struct hl_manager_table *t, const struct hl_manager_
     s->devices = o->devices;
     s->pid_namespace = hl_pid_namespace();
     s->reaped_ns = hl_now_ns();
-    s->holder = NOBODY;
+    s->holder = ROW_NONE;
     HL_TRY(make_lock(&s->registry));
     for (uint32_t i = 0; i < o->devices; i++) {
         s->device[i].capacity = o->capacity[i];
-        s->device[i].holder = NOBODY;
+        s->device[i].holder = ROW_NONE;
         HL_TRY(make_lock(&s->device[i].lock));
     }
     __atomic_store_n(&s->magic, MAGIC, __ATOMIC_RELEASE);
@@ -271,7 +271,7 @@ static hl_status register_self(struct hl_manager_table *t)
     struct hl_process self;
     HL_TRY(hl_process_identify(t->pid, &self));
     HL_TRY(lock_registry(t));
-    for (uint32_t i = 0; i < HL_MANAGER_PROCESSES && t->row == NOBODY; i++) {
+    for (uint32_t i = 0; i < HL_MANAGER_PROCESSES && t->row == ROW_NONE; i++) {
         struct hl_process *p = &t->s->processes[i];
         if (p->pid != 0)
             continue;
@@ -280,7 +280,7 @@ static hl_status register_self(struct hl_manager_table *t)
         t->row = i;
     }
     pthread_mutex_unlock(&t->s->registry);
-    if (t->row == NOBODY)
+    if (t->row == ROW_NONE)
         return hl_fail(HL_ENOSPC,
                        "manager %s: %d processes use it already, as many as its table can hold",
                        t->path, HL_MANAGER_PROCESSES);
@@ -323,7 +323,7 @@ hl_status hl_manager_table_open(const struct hl_manager_options *o, struct hl_ma
     struct hl_manager_table t = {.fd = -1,
                                  .guard = -1,
                                  .pid = getpid(),
-                                 .row = NOBODY,
+                                 .row = ROW_NONE,
                                  .lock_ms = o->lock_ms > 0 ? o->lock_ms : 5000,
                                  .reap_ms = o->reap_ms > 0 ? o->reap_ms : 1000};
     size_t len = o->name != NULL ? strlen(o->name) : 0;

@@ -151,8 +151,8 @@ HL_DEV void done_direct(const hl_gpu_run *r, hl_source *s, const maco_task *task
 {
     uint32_t event = task->trigger_event;
     if (after == nullptr && s->pending == 0 && HL_TASK_NEXT(task) != MACO_NONE) {
-        /* Only this task triggers the event, only this CTA runs what follows, and nobody else looks
-         * at it. */
+        /* Only this task triggers the event, only this CTA runs what follows, and no other one
+         * reads its count. */
         count_relaxed(&r->events[event].count, 1);
         s->next = HL_TASK_NEXT(task);
         return;
