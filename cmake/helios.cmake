@@ -343,7 +343,7 @@ function(hl_maco_mutant)
   target_compile_definitions(maco_mutant_release PRIVATE HL_MACO_MUTATE_RELEASE)
   set(mutants maco_mutant_release)
   foreach(part protocol peers) # the kernel's, on the CPU
-    hl_test(maco_mutant_cuda_${part} ${CMAKE_SOURCE_DIR}/tests/unit/maco/cuda/test_cuda_${part}.cpp unit 120 hl_maco)
+    hl_test(maco_mutant_cuda_${part} ${CMAKE_SOURCE_DIR}/tests/unit/maco/cuda/device/test_cuda_${part}.cpp unit 120 hl_maco)
     target_compile_definitions(maco_mutant_cuda_${part} PRIVATE HL_GPU_MUTATE_RELEASE)
     list(APPEND mutants maco_mutant_cuda_${part})
   endforeach()

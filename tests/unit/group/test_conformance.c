@@ -14,7 +14,7 @@
 
 #include "base/half.h"
 #include "helios/helios.h"
-#include "unit/group/net_world.h"
+#include "unit/group/net/net_world.h"
 
 #ifndef OVER_NET
 #define OVER_NET 0

@@ -1,7 +1,7 @@
 /* maco/cuda/host/nccl.h - NCCL, loaded when a group has a communicator.
  *
- * Declared here because Helios is also built without NCCL. tests/unit/maco/cuda/test_cuda_nccl.c
- * compares every line with nccl.h if it is installed.
+ * Declared here because Helios is also built without NCCL.
+ * tests/unit/maco/cuda/host/test_cuda_nccl.c compares every line with nccl.h if it is installed.
  *
  * Owns:    nothing; the library stays loaded until the process ends.
  * Threads: any.

@@ -12,7 +12,7 @@
 
 #include "support/test.h"
 
-#include "family_oracle.h"
+#include "unit/core/families/family_oracle.h"
 
 #include <inttypes.h>
 

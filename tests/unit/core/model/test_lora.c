@@ -2,7 +2,7 @@
  * and B, module by module, in wrapping whole numbers. */
 #include "support/test.h"
 
-#include "family_oracle.h"
+#include "unit/core/families/family_oracle.h"
 
 #include <inttypes.h>
 

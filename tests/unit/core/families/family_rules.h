@@ -1,4 +1,4 @@
-/* core/family_rules.h - sources and rules that families share, for test_family_slices.c.
+/* core/families/family_rules.h - sources and rules that families share, for test_family_slices.c.
  *
  * Owns:    nothing.  Threads: one at a time.  Errors: fail the test.  Units: elements.
  * Limits:  one model at a time: `layer` and `body` are global.
@@ -6,7 +6,7 @@
 #ifndef HL_TESTS_FAMILY_RULES_H
 #define HL_TESTS_FAMILY_RULES_H
 
-#include "family_oracle.h"
+#include "unit/core/families/family_oracle.h"
 
 #define L  4
 #define H  8

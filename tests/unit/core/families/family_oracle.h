@@ -1,5 +1,5 @@
-/* core/family_oracle.h - the expected tensors of a rank, by concatenation and indexing of whole
- * matrices.
+/* core/families/family_oracle.h - the expected tensors of a rank, by concatenation and indexing of
+ * whole matrices.
  *
  * Written from Megatron's rules, not from the tables of src/core/families: a test builds every
  * whole matrix of Megatron-core by hand, and the functions below cut it as Megatron does and

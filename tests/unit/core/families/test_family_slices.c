@@ -1,7 +1,7 @@
 /* Every family compared with family_oracle.h: 4 layers, hidden 8, 4 heads of 4 in 2 groups, MLP 16
  * wide, experts 4 wide, 10 words. */
 #include "core/families/logical.h"
-#include "family_rules.h"
+#include "unit/core/families/family_rules.h"
 
 struct subject {
     const char *config, *body;

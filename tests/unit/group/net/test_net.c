@@ -19,7 +19,7 @@
 #include "group/net/inbox.h"
 #include "helios/helios.h"
 #include "support/process_state.h"
-#include "unit/group/net_world.h"
+#include "unit/group/net/net_world.h"
 
 /* Between two of three ranks, longer than a box; the third one is idle. */
 static int passes_on(int rank, int world)
