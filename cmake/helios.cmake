@@ -250,6 +250,11 @@ function(hl_tests)
       add_dependencies(${module}_${name} nvml_stub)
     endif()
   endforeach()
+  hl_test_with(group_test_shm_pair group/shm_pair
+    "SHELL:-include ${CMAKE_SOURCE_DIR}/tests/unit/group/shm_pair_delays.h")
+  hl_test_with(group_test_shm_join group/shm_wait -Dhl_process_ended=process_ended_at_last)
+  hl_test_with(hw_test_executor_unreadable hw/process/process_executor_watch -Dhl_spec_file_read=spec_read_or_fail)
+  hl_test_with(maco_test_bodies_portable "maco/kernels/gemm_few;maco/kernels/gemm_tile;maco/kernels/vec" -DHL_PORTABLE)
   foreach(cpu plain avx2) # the bodies' other builds
     if(TARGET maco_test_bodies)
       add_test(NAME maco_test_bodies_${cpu} COMMAND maco_test_bodies)
@@ -440,6 +445,22 @@ function(hl_test name source label timeout)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77
     ENVIRONMENT "HELIOS_AGENT_HEALTH=false;HELIOS_L3_PREFAULT=false;HELIOS_BUILD=${CMAKE_BINARY_DIR};HELIOS_SOURCE=${CMAKE_SOURCE_DIR}")
+endfunction()
+
+# A test that has sources of the product compiled with other options; the linker takes these functions instead of the
+# library's.
+function(hl_test_with name sources)
+  if(NOT TARGET ${name})
+    return()
+  endif()
+  list(TRANSFORM sources PREPEND ${CMAKE_SOURCE_DIR}/src/)
+  list(TRANSFORM sources APPEND .c)
+  add_library(${name}_with OBJECT ${sources})
+  string(REGEX MATCH "^[a-z]+" module ${name})
+  target_link_libraries(${name}_with PRIVATE hl_${module})
+  target_include_directories(${name}_with PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_options(${name}_with PRIVATE ${ARGN})
+  target_sources(${name} PRIVATE $<TARGET_OBJECTS:${name}_with>)
 endfunction()
 
 # tests/vm/X.c: programs that the virtual machine of ./run test-vm runs; not tests of this machine.

@@ -27,6 +27,7 @@ BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)
 # Phrases of no one's technical English, in what users read: "out of memory allocating X", "X is not a Y", "invalid X".
 PHRASES = re.compile(r"memory is short|\bno memory for\b|(?<!here )(?<!has )\bis no (?!more|longer|less|other)[A-Za-z]|\bcan't be$"
                      r"|\bthe books\b|\bwhoever\b|\b(?:daemon|Agent) ends$|\bcut short\b|\bmade anew\b|\bnobody\b|\bsomebody\b")
+PRODUCT_SOURCE = re.compile(r'#include "(?!unit/)[\w/]+\.c(?:pp)?"')
 TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 # Which process, thread or caller? (docs/glossary.md)
 VAGUE = re.compile(r"\b(nobody|somebody|anybody|whoever)\b", re.IGNORECASE)
@@ -203,6 +204,8 @@ def check(root, path, errors):
     for number, line in enumerate(lines, 1):
         if source and len(line) > LINE_COLUMNS and "http" not in line:
             errors.append(f"{where}:{number}: {len(line)} columns, at most {LINE_COLUMNS}")
+        if where.parts[0] == "tests" and PRODUCT_SOURCE.match(line):
+            errors.append(f"{where}:{number}: a test includes a source of the product; let CMake compile that for it (hl_test_with)")
         if source and BANNED.search(line):
             errors.append(f"{where}:{number}: {BANNED.search(line)[1]} is banned")
         if where.parts[0] in ("src", "cmd", "include"):

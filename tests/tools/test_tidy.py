@@ -69,6 +69,10 @@ class Tidy(ToolCase):
         self.refuses("'whoever' in a message", {"src/box/box.c": 'const char *t = "whoever has the box may open it";\n'})
         self.refuses("'is no J' in a message", {"src/box/box.c": 'const char *t = "the box is no JSON";\n'})
 
+    def test_a_test_that_includes_a_source_of_the_product(self):
+        self.accepts({"tests/unit/box/test_lid.c": '#include "box/box.h"\n#include "unit/box/test_box.c"\n'})
+        self.refuses("tests/unit/box/test_lid.c:1: a test includes a source", {"tests/unit/box/test_lid.c": '#include "box/box.c"\n'})
+
     def test_lines_that_do_not_end_well(self):
         self.refuses("src/box/box.c:1: trailing space", {"src/box/box.c": "int a; \n"})
         self.refuses("src/box/box.c: no newline at the end", {"src/box/box.c": "int a;"})

@@ -21,16 +21,20 @@ static void sleep_us(unsigned us)
     nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
 }
 
-static int is_addressee(const void *word)
+static bool is_addressee(const void *word)
 {
     for (int i = 0; shared != NULL && i < shared->world; i++)
         if (word == &shared->s->rows[i].to)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
+/* This program's shm_pair.c calls these two (shm_pair_delays.h). */
+void shm_pair_before_look(const void *word);
+void shm_pair_after_store(const void *word);
+
 /* Delays one look of three until the sender is one or two messages further. */
-static void before_look(const void *word)
+void shm_pair_before_look(const void *word)
 {
     static unsigned n;
     if (!is_addressee(word) || n++ % 3 != 0)
@@ -39,19 +43,13 @@ static void before_look(const void *word)
     __atomic_add_fetch(&delays->looks, 1, __ATOMIC_RELAXED);
 }
 
-static void after_store(const void *word)
+void shm_pair_after_store(const void *word)
 {
     if (!is_addressee(word))
         return;
     sleep_us(100);
     __atomic_add_fetch(&delays->stores, 1, __ATOMIC_RELAXED);
 }
-
-#define __atomic_load_n(word, order)     (before_look(word), __atomic_load_n(word, order))
-#define __atomic_store_n(word, v, order) (__atomic_store_n(word, v, order), after_store(word))
-#include "group/shm_pair.c"
-#undef __atomic_load_n
-#undef __atomic_store_n
 
 #include "unit/group/group_world.h"
 
