@@ -438,6 +438,7 @@ int main(int argc, char **argv)
     struct program p = {0};
     if (argc > 1 && strcmp(argv[1], "lint") == 0)
         return run_lint(argc - 2, argv + 2);
+    program_begin();
     mallopt(M_ARENA_MAX, 1); /* a dozen threads that mostly wait: one heap has fewer holes */
     mallopt(M_MXFAST, 0);    /* else each TLS record makes malloc join all fast chunks */
     char **args = two_dashes(argc, argv);

@@ -1,6 +1,5 @@
 #include "program/daemon.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include "auth/secret.h"
@@ -9,7 +8,6 @@
 #include "os/background.h"
 #include "os/logfile.h"
 #include "os/loop.h"
-#include "os/process.h"
 #include "rpc/rpc.h"
 
 static hl_status load_options(const struct program_service *service, struct program_daemon *d,
@@ -53,8 +51,7 @@ static hl_status start_service(const struct program_service *service, struct pro
 static hl_status start_daemon(const struct program_service *service, struct program_daemon *d,
                               void *arg, int argc, char **argv)
 {
-    hl_process_raise_files();
-    signal(SIGXFSZ, SIG_IGN); /* a file at the limit of `ulimit -f` is like one on a full disk */
+    program_begin();
     HL_TRY(load_options(service, d, argc, argv));
     HL_TRY(open_tools(d));
     return start_service(service, d, arg);

@@ -50,7 +50,11 @@ struct program_service {
 /* Runs until a signal ends it; returns the exit status. */
 int program_daemon_run(const struct program_service *service, void *arg, int argc, char **argv);
 
-/* Prints the error of a program that ended with `st`, and returns its exit status (exit.c). */
+/* What a daemon does before anything else: opens as many files as it may, and survives a file at the
+ * limit of `ulimit -f`, which is like one on a full disk (process.c). */
+void program_begin(void);
+
+/* Prints the error of a program that ended with `st`, and returns its exit status (process.c). */
 int program_exit(const char *name, hl_status st);
 
 #endif

@@ -1,7 +1,15 @@
-/* How a program ends. */
+/* How a program begins and ends. */
+#include <signal.h>
 #include <stdio.h>
 
+#include "os/process.h"
 #include "program/daemon.h"
+
+void program_begin(void)
+{
+    hl_process_raise_files();
+    signal(SIGXFSZ, SIG_IGN);
+}
 
 int program_exit(const char *name, hl_status st)
 {

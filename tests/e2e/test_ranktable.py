@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -352,6 +353,14 @@ class Flags(unittest.TestCase):
                     pathlib.Path(log).unlink()
                 self.assertIn(f"{folder}/none can't be read", said, flags)
                 self.assertEqual((done.returncode, list(pathlib.Path(folder).iterdir())), (1, []), flags)
+
+    def test_a_log_at_its_size_limit_does_not_end_it(self):
+        with tempfile.NamedTemporaryFile() as log:
+            log.write(bytes(4096))
+            log.flush()
+            done = subprocess.run([str(BUILD / "bin" / "helios-ranktable"), "-logFile", log.name, "-kubeconfig", f"{log.name}.none"],
+                                  check=False, timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+        self.assertEqual(done.returncode, 1)
 
 
 def load_tests(loader, _tests, _pattern):
