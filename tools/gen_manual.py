@@ -20,7 +20,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RELEASED = re.search(r"^ -- .*>  (.*)$", (ROOT / "deploy/debian/changelog").read_text(), re.M).group(1)
 DATE = email.utils.parsedate_to_datetime(RELEASED).date().isoformat()
 # What a word with further commands is about.
-GROUPS = {"model": "models in the pool: import, show, export and remove them",
+GROUPS = {"node": "drain, reserve and test a node",
+          "trace": "record which shards are read, for helios sim",
+          "model": "models in the pool: import, show, export and remove them",
           "shard": "shards and their copies on every tier",
           "mem": "device memory of a training process, before and after it runs",
           "bench": "measure this machine against its limits"}
@@ -146,7 +148,7 @@ class Manual:
         name = f"helios-{word}"
         page = self.page(name, 1)
         single = len(commands) == 1 and commands[0]["name"] == word
-        summary = commands[0]["summary"] if single else GROUPS.get(word, commands[0]["heading"].lower())
+        summary = commands[0]["summary"] if single else GROUPS[word]
         page.name(name, summary[0].lower() + summary[1:].rstrip("."))
         page.synopsis(*map(self.usage, commands))
         if single:
@@ -184,7 +186,7 @@ class Manual:
             if program in row["programs"]:
                 value = f" {italic(row['argument'])}" if row["argument"] else ""
                 page.term(", ".join(bold(flag) for flag in row["flag"].split(",")) + value, self.row_text(row))
-        page.term(f"{bold('--help')}, {bold('--version')}", "Say it and end.")
+        page.term(f"{bold('--help')}, {bold('--version')}", "Print the options, or the version, and exit.")
         page.section("files")
         for file, text in (CONFIG, *files):
             page.term(bold(file), text)

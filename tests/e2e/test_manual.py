@@ -158,6 +158,8 @@ class Completion(unittest.TestCase):
         (folder / "job one.yaml").touch()
         self.assertEqual(set(bash(self.env, "plan", f"{folder}/")), {f"{folder}/jobs", f"{folder}/job one.yaml"})
         self.assertEqual(bash(self.env, "up", "--state", f"{folder}/"), [f"{folder}/jobs"])
+        for command in (("mem", "trace", "x", "--csv"), ("trace", "record", "--out"), ("sim", "--out")):
+            self.assertEqual(set(bash(self.env, *command, f"{folder}/")), {f"{folder}/jobs", f"{folder}/job one.yaml"}, command)
         self.assertEqual(sorted(bash(self.env, "model", "import", f"{folder}/")), [f"{folder}/job one.yaml", f"{folder}/jobs"])
 
     def test_bash_completes_what_the_cluster_knows(self):

@@ -22,7 +22,7 @@ struct record_args {
 
 static const struct hl_option rows[] = {
     {"out", "--out", "", "The trace, CSV; - is stdout. It is written when the recording ends.",
-     HL_OPT_STRING, 0, 0, NULL, AT(out)},
+     HL_OPT_PATH, 0, 0, NULL, AT(out)},
     {"for", "--for", "0", "How long to record; 0: until Ctrl-C.", HL_OPT_DURATION, 0,
      HL_ACCESS_SECONDS_MAX *INT64_C(1000), NULL, AT(for_ms)},
 };
