@@ -16,7 +16,7 @@ annotation maxValues @0xd1f6a0c49bb3e27a (method) :UInt32;
 # The word is what people and JSON see of an enumerant; by default its name. "" = unset. Of a field: its name in JSON.
 # Words must not change, because the Controller's store contains them. Numbers may change until the first release.
 annotation word @0x84c470eb2e269639 (enumerant, field) :Text;
-# An empty, absent or unset field is refused.
+# An empty, absent or unset field is refused, and the refusal names it.
 annotation required @0xd94bbbe64f5ea733 (field, param) :Void;
 
 # JSON only. An unset field is left out: a text that is NULL in C, an empty list, a number with its default, a struct whose
@@ -49,7 +49,7 @@ struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt6
 struct Slot { numaId @0 :Int32; cpus @1 :Text; memoryBytes @2 :UInt64; gpus @3 :List(Device); nics @4 :List(Device); }
 
 struct NodeInfo {
-  name @0 :Text;           # serverId
+  name @0 :Text $required; # serverId
   agentAddress @1 :Text;   # of this Agent's RPC
   hostId @2 :Text;         # same value = same machine (shared memory is reachable)
   incarnation @3 :Text;    # new for every start of the Agent
@@ -268,12 +268,12 @@ interface Agent {
   # it; on a start also: the container was stopped or forgotten, or a later attempt of its job has begun here. EBUSY: a container of
   # another attempt still runs here (one of an earlier attempt is being stopped). Try again.
   startContainer @0 (spec :ContainerSpec) -> (status :ContainerStatus);   # idempotent per id
-  stopContainer @1 (id :Text, graceMs :Int32, epoch :UInt64) -> ();       # an unknown id is fine; limited to the container's own grace
+  stopContainer @1 (id :Text $required, graceMs :Int32, epoch :UInt64) -> ();       # an unknown id is fine; limited to the container's own grace
   listContainers @2 () -> (containers :List(ContainerStatus));
   # One slice of a rank's output; offset < 0 counts from the end.
-  readLog @3 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32)
+  readLog @3 (id :Text $required, rank :Int32, offset :Int64, maxBytes :UInt32)
           -> (data :Data, offset :Int64, size :Int64, finished :Bool);
-  forgetContainer @4 (id :Text, epoch :UInt64) -> ();                     # deletes record and logs of an ended container
+  forgetContainer @4 (id :Text $required, epoch :UInt64) -> ();                     # deletes record and logs of an ended container
   info @5 () -> (node :NodeInfo, telemetry :Telemetry);
 
   # The node's store: L1 of its devices, L2 of its memory. Copies are whole shards under their own id.
@@ -283,16 +283,16 @@ interface Agent {
   # Sends the copy in this node's L2 to another node's L2 (migration network) or to L3 (backbone).
   storeSend @8 (request :CopyRequest) -> (copy :Copy);
   # `epoch` of the following: of the calling Controller (registerNode); 0: none. EPERM: a newer Controller has replaced it.
-  storeDrop @9 (id :Text, tier :Tier $required, device :Text, epoch :UInt64) -> (dropped :Bool);
+  storeDrop @9 (id :Text $required, tier :Tier $required, device :Text, epoch :UInt64) -> (dropped :Bool);
   storeList @10 (cursor :UInt64, limit :UInt32, epoch :UInt64) -> (copies :List(Copy), next :UInt64);
   # For readers on other nodes: the location of copies in this node's L2 (offsets into the region served at dataAddress).
   storeLocate @11 (ids :List(Text), epoch :UInt64) -> (extents :List(Extent)) $maxValues(1048576);
   metrics @12 () -> (text :Text);   # Prometheus text format
   # Reads a copy here and verifies its checksums; device "" = all devices of the tier. ENOENT: no copy.
-  storeVerify @13 (id :Text, tier :Tier $required, device :Text, epoch :UInt64) -> (ok :Bool, badChunks :List(UInt32));
+  storeVerify @13 (id :Text $required, tier :Tier $required, device :Text, epoch :UInt64) -> (ok :Bool, badChunks :List(UInt32));
   # Replaces the rank table of a container that was started with one, and the address where its ranks meet (HELIOS_MEETING);
   # "" = unchanged. ENOENT: the container is not here. Idempotent.
-  putRankTable @14 (id :Text, document :Text, epoch :UInt64, meeting :Text) -> ();
+  putRankTable @14 (id :Text $required, document :Text, epoch :UInt64, meeting :Text) -> ();
   # The first of `ports` that is free here and was not handed out recently. EBUSY: none.
   findPort @15 (ports :List(UInt16)) -> (port :UInt16);
   options @16 () -> (options :List(OptionValue));
@@ -302,25 +302,25 @@ interface Agent {
   # Reads of the L2 by a process since its last report; they decide which copies stay cached.
   storeReads @18 (reads :List(ShardReads)) -> ();
   # Cancels the copies of that migrationId, except those that other calls have requested too. Their calls fail with ECANCELED.
-  storeStop @19 (migrationId :Text, epoch :UInt64) -> (stopped :UInt32);
+  storeStop @19 (migrationId :Text $required, epoch :UInt64) -> (stopped :UInt32);
   # Tests the whole node now, even while ranks run; takes at most 5 s.
   testHealth @20 () -> (health :Health);
   # The lines of the kernel's log about an out-of-memory kill of that process, or of the last one in that rank's control group; "" = none.
   killEvidence @21 (pid :Int32, sinceMs :Int64, container :Text, rank :Int32) -> (text :Text);
   # Makes an image available here before a container needs it, by a pull in the background. Answered at once; poll it. A pull that is
   # not polled for five minutes is cancelled. pinned: the name that means the same bytes on every node, once the image is here.
-  prepareImage @22 (image :Text) -> (state :ImageState, pinned :Text, text :Text);   # text: progress of the pull, or why it failed
+  prepareImage @22 (image :Text $required) -> (state :ImageState, pinned :Text, text :Text);   # text: progress of the pull, or why it failed
   # Kills the process of one rank; its container treats this as a failure. False: `pid` no longer has the rank's place.
-  endRank @23 (id :Text, rank :Int32, pid :Int32, epoch :UInt64) -> (ended :Bool);
+  endRank @23 (id :Text $required, rank :Int32, pid :Int32, epoch :UInt64) -> (ended :Bool);
   # Copies of that shard that reads have cached here.
-  storeKept @24 (id :Text) -> (copies :List(Copy));
+  storeKept @24 (id :Text $required) -> (copies :List(Copy));
   # Ends containers of another, silent Agent of this machine, the one with that NodeInfo.stateDirectory. ended: how many were running.
   endStrays @25 (ids :List(Text), stateDirectory :Text, epoch :UInt64) -> (ended :UInt32);
   # Ids of the running containers of that Agent.
   listStrays @26 (stateDirectory :Text, epoch :UInt64) -> (ids :List(Text));
 }
 # bad: its checksum failed; a cached copy is then verified, and dropped if it is bad.
-struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
+struct ShardReads { id @0 :Text $required; count @1 :UInt32; bad @2 :Bool; }
 
 # read: the target pulls a copy, for lowest latency; write: the source pushes it, for highest bandwidth;
 # migrate: the shard moves from host to host.
@@ -381,7 +381,7 @@ struct Copy {
 }
 
 struct CopyRequest {
-  id @0 :Text;
+  id @0 :Text $required;
   sizeBytes @1 :UInt64;
   crc32 @2 :UInt32 $shown("hex");
   tier @3 :Tier;           # of the target: L1 L2 (storeCopy), L2 L3 (storeSend)
@@ -630,8 +630,8 @@ interface L3 {
   poolInfo @0 () -> (pool :PoolInfo);
   # Returns at once; idempotent per importId. `cluster`: as in `free`, but optional.
   importModel @1 (request :ImportRequest, cluster :Text) -> ();
-  importProgress @2 (importId :Text) -> (progress :ImportProgress);
-  cancelImport @3 (importId :Text) -> ();
+  importProgress @2 (importId :Text $required) -> (progress :ImportProgress);
+  cancelImport @3 (importId :Text $required) -> ();
   # ENOENT names the missing shard. migrationId: of an order, for `stop`; "" = none. givesWay: the load is not urgent: it evicts
   # nothing from the pool (ENOSPC), and it is cancelled when other loads need the archive (EBUSY).
   locate @4 (ids :List(Text), migrationId :Text, givesWay :Bool) -> (extents :List(Extent)) $maxValues(1048576);
@@ -639,7 +639,7 @@ interface L3 {
   # Unknown ids are skipped. `cluster`: the caller's; EPERM if the pool is claimed by another one.
   free @6 (ids :List(Text), cluster :Text) -> (freed :UInt32) $maxValues(1048576);
   # tier: L3 (also if unset) or L4. A copy in the archive is good or bad as a whole; crc32: of a good one.
-  verify @7 (id :Text, tier :Tier) -> (ok :Bool, badChunks :List(UInt32), crc32 :UInt32, crc32Known :Bool);
+  verify @7 (id :Text $required, tier :Tier) -> (ok :Bool, badChunks :List(UInt32), crc32 :UInt32, crc32Known :Bool);
 
   # L4. `locate` first loads shards that are only archived.
   archive @8 (ids :List(Text), migrationId :Text)
@@ -650,7 +650,7 @@ interface L3 {
   dropArchived @10 (ids :List(Text), cluster :Text, trash :Bool) -> (dropped :UInt32) $maxValues(1048576);
   listArchived @11 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);
   # Checks a suspicious copy in the pool, and replaces it from the archive or from `sources` if it is bad.
-  heal @12 (id :Text, sources :List(CopyRequest)) -> (state :HealState, source :Text);
+  heal @12 (id :Text $required, sources :List(CopyRequest)) -> (state :HealState, source :Text);
   metrics @13 () -> (text :Text);
   touch @14 (ids :List(Text)) -> () $maxValues(1048576);   # were read through the mapping: evict them last
   options @15 () -> (options :List(OptionValue));
@@ -658,7 +658,7 @@ interface L3 {
   # Binds pool and archive to one cluster, both or neither. `revision`: of its catalogue, is recorded. `seen`: the newest revision of its
   # own that the caller knows; if a newer one is recorded here, the caller's catalogue is outdated. Unless the state is `claimed`,
   # nothing was changed. The other results describe what was found, or after a success the new state.
-  claim @16 (cluster :Text, revision :UInt64, seen :UInt64, mode :ClaimMode)
+  claim @16 (cluster :Text $required, revision :UInt64, seen :UInt64, mode :ClaimMode)
         -> (state :ClaimResult, cluster :Text, revision :UInt64, shards :UInt64,
             archiveCluster :Text, archiveRevision :UInt64, archived :UInt64, trashed :UInt64,
             archiveDamaged :Bool);      # the archive's record of its owner can't be read
@@ -668,7 +668,7 @@ interface L3 {
 
   # Stores what the catalogue knows of a version (core/catalog/manifest.h) in the pool beside its shards; idempotent. `inventory`,
   # `listArchived`, `archive`, `free` and the like treat it as a shard; counts of shards exclude it.
-  putManifest @19 (manifest :Text, cluster :Text) -> ();    # `cluster`: as in `free`
+  putManifest @19 (manifest :Text $required, cluster :Text) -> ();    # `cluster`: as in `free`
   # Read from the stored bytes; the answer is in the order of the ids.
   describe @20 (ids :List(Text)) -> (found :List(Found));
   # Which of these exist, sealed in the pool or in the archive, without loading or reading them. Unknown ids are left out.
@@ -679,7 +679,7 @@ interface L3 {
   cutShards @22 (request :CutRequest, cluster :Text) -> () $maxValues(1048576);
   # Cancels loads of `locate` and stores of `archive` under that migrationId, unless other calls wait for the same ones. Their calls
   # fail with ECANCELED.
-  stop @23 (migrationId :Text) -> (stopped :UInt32);
+  stop @23 (migrationId :Text $required) -> (stopped :UInt32);
   # Sets which shards are evicted from a full pool first, in this order; all others follow by last use. Which shards may be evicted at
   # all does not change. Valid until the next call, at most ttlMs. `cluster`: as in `free`.
   orderEviction @24 (ids :List(Text), cluster :Text, ttlMs :UInt32) -> () $maxValues(1048576);
@@ -970,7 +970,7 @@ interface Controller {
   registerNode @0 (node :NodeInfo, containers :List(ContainerStatus), endsStrays :Bool)
                -> (heartbeatMs :Int32, cluster :Text, epoch :UInt64, refused :Text, strays :List(Text), lostMs :Int64) $maxValues(262144);
   # known = false: the Controller does not know this incarnation; register again.
-  heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus),
+  heartbeat @1 (name :Text $required, incarnation :Text $required, telemetry :Telemetry, containers :List(ContainerStatus),
                 tiers :List(TierInfo), storeEpoch :UInt64,
                 health :Health)   # timeMs 0 = nothing new: each result is reported once
             -> (known :Bool,
@@ -978,16 +978,16 @@ interface Controller {
 
   # Models
   importModel @2 (request :ImportRequest) -> (importId :Text, version :Int64);
-  importProgress @3 (importId :Text) -> (progress :ImportProgress);
+  importProgress @3 (importId :Text $required) -> (progress :ImportProgress);
   listModels @4 () -> (models :List(Model), imports :List(ImportSummary));
-  getModel @5 (name :Text) -> (model :Model);
+  getModel @5 (name :Text $required) -> (model :Model);
   # version -1 = all. EBUSY if an unfinished job or an open version needs it, unless `force`.
-  removeModel @6 (name :Text, version :Int64, force :Bool) -> (shards :UInt32, bytes :UInt64);
+  removeModel @6 (name :Text $required, version :Int64, force :Bool) -> (shards :UInt32, bytes :UInt64);
 
   # Ranks and tools. version -1 = the newest visible version without lost shards.
   # pp, tp and ep are a position in `split`; if that is unset, in the split that the version was saved with. Shards are cut for one tp,
   # ep and etp; another number of stages only changes which shards belong to a position and how their tensors are named.
-  requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32, split :Split, ep :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text,
+  requestShards @7 (model :Text $required, version :Int64, pp :Int32, tp :Int32, split :Split, ep :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text,
       skipped :Text,   # newer visible versions, and what each lacks
       split :Split,    # of the version, or as requested
       # The version is being cut for that tensor parallel size. There are no shards yet; ask again. The call waits a while before
@@ -1011,12 +1011,12 @@ interface Controller {
   # create: a model that does not exist is created with this split, and removed again unless a version becomes visible.
   # config: its Hugging Face config.json, "" = none; for an existing model it must be the same.
   # container: HELIOS_CONTAINER of the rank, here and in commitPart; -1 = unset. ECONFLICT: its ranks continue in another container.
-  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
+  beginVersion @10 (model :Text $required, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
                    split :Split, create :Split, config :Text, generation :UInt32, container :Int32 = -1) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has abandoned the version.
   # securing: all ranks have committed, and copies are being made in as many failure domains as versions.durability requires; ask again.
   # A rank that does not set `waits` is answered only once the copies exist.
-  commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text, waits :Bool, container :Int32 = -1)
+  commitPart @11 (model :Text $required, version :Int64, rank :Int32, shards :List(Shard), meta :Text, waits :Bool, container :Int32 = -1)
              -> (visible :Bool, committed :Int32, securing :Bool, doneBytes :UInt64, totalBytes :UInt64) $maxValues(262144);
 
   # Jobs
@@ -1030,11 +1030,11 @@ interface Controller {
   listJobs @14 () -> (jobs :List(Job));            # without plan, events, yaml
   # `id` of a job may be its name. It then means the unfinished job of that name, else the newest; ECONFLICT names the ids if several
   # are unfinished.
-  getJob @15 (id :Text) -> (job :Job);
-  cancelJob @16 (id :Text) -> (state :JobState, id :Text);
+  getJob @15 (id :Text $required) -> (job :Job);
+  cancelJob @16 (id :Text $required) -> (state :JobState, id :Text);
   # A slice of what a rank wrote in one attempt; offset < 0 counts from the end. rank -1: the one that failed first, else 0.
   # attempt 0: the last one that was placed. The job's state at the time of the call is returned with it.
-  readLog @17 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32, attempt :Int32)
+  readLog @17 (id :Text $required, rank :Int32, offset :Int64, maxBytes :UInt32, attempt :Int32)
           -> (data :Data, offset :Int64, size :Int64, finished :Bool, rank :Int32, attempt :Int32,
               lastAttempt :Int32,       # the newest; it may still be waiting for slots
               failedRank :Int32 = -1,   # the rank that failed first in this attempt, once the attempt has ended
@@ -1045,36 +1045,36 @@ interface Controller {
   clusterInfo @19 () -> (info :ClusterInfo);
 
   # Copies. `node` "" and tier L3 or L4 mean the L3 host. Answered once the copy exists. `tensors`: return `layout` and `tensorCrcs` too.
-  getShard @20 (id :Text, tensors :Bool) -> (shard :Shard, routes :List(Route));
-  copyShard @21 (id :Text, node :Text, tier :Tier $required, device :Text, operation :Operation) -> (copy :Copy);
-  dropCopy @22 (id :Text, node :Text, tier :Tier $required, device :Text) -> (dropped :Bool);
+  getShard @20 (id :Text $required, tensors :Bool) -> (shard :Shard, routes :List(Route));
+  copyShard @21 (id :Text $required, node :Text, tier :Tier $required, device :Text, operation :Operation) -> (copy :Copy);
+  dropCopy @22 (id :Text $required, node :Text, tier :Tier $required, device :Text) -> (dropped :Bool);
   metrics @23 () -> (text :Text);
   # A reader found a copy bad after every retry; the Controller has it checked and replaced.
-  reportBadCopy @24 (id :Text, node :Text, tier :Tier $required) -> (state :HealState, source :Text);
+  reportBadCopy @24 (id :Text $required, node :Text, tier :Tier $required) -> (state :HealState, source :Text);
   # Which rank has which device, as JSON for collective libraries; format v1, v2, 1.2, "" = the job's.
-  rankTable @25 (id :Text, format :Text) -> (document :Text);
+  rankTable @25 (id :Text $required, format :Text) -> (document :Text);
   # By import id, or by the name of a model that is being imported. The model never becomes visible, and its shards are freed.
-  cancelImport @26 (id :Text) -> (importId :Text);
+  cancelImport @26 (id :Text $required) -> (importId :Text);
   options @27 () -> (options :List(OptionValue));   # the Controller's own
   # A rank can't complete its part: the version fails, and the other ranks get the reason. ECONFLICT: it is already visible.
   # ids: shards that the rank has stored but not committed; they are freed too.
-  abandonVersion @28 (model :Text, version :Int64, rank :Int32, reason :Text, ids :List(Text)) -> () $maxValues(262144);
+  abandonVersion @28 (model :Text $required, version :Int64, rank :Int32, reason :Text, ids :List(Text)) -> () $maxValues(262144);
   # After a loss of the Controller's state: restores versions from the manifests in pool and archive, then claims both. If there are
   # shards that no manifest names, nothing is claimed, unless `discard`: it restores nothing, claims both, and removes what the catalogue
   # does not know (in the archive: into the trash). dryRun: changes nothing. ECONFLICT: the claim is valid already. May be repeated.
   recover @29 (dryRun :Bool, discard :Bool) -> (recovery :Recovery);
   # Sets an option that may change while the Controller runs (docs/placement.md), until the Controller ends. EINVAL names the allowed
   # values. note: why it currently has no effect; "" = it has.
-  setOption @30 (name :Text, value :Text) -> (option :OptionValue, note :Text);
+  setOption @30 (name :Text $required, value :Text) -> (option :OptionValue, note :Text);
   # Placement. moveShard is answered when the move has ended. ECONFLICT: the shard is pinned or already moving; ECANCELED: the move was
   # cancelled. cancelMove: ECONFLICT if readers already use the new copy.
-  shardPlacement @31 (id :Text) -> (placement :ShardPlacement);
+  shardPlacement @31 (id :Text $required) -> (placement :ShardPlacement);
   # bytesPerS: rate limit, not for the archive; 0 = none.
-  moveShard @32 (id :Text, node :Text, tier :Tier $required, bytesPerS :UInt64) -> (move :ShardMove);
+  moveShard @32 (id :Text $required, node :Text, tier :Tier $required, bytesPerS :UInt64) -> (move :ShardMove);
   # Moves in flight, then those that have ended lately, newest first. rest: why moves of the policy are paused; "" = they aren't.
   # backbonePercent: load of the backbone, -1 = unknown; thresholdAccesses: policy.migrate_base, raised by that load.
   listMoves @33 () -> (moves :List(ShardMove), rest :Text, backbonePercent :Float64, thresholdAccesses :Float64);
-  cancelMove @34 (id :Text) -> (move :ShardMove); # id of the move, or of its shard
+  cancelMove @34 (id :Text $required) -> (move :ShardMove); # id of the move, or of its shard
   # Neither the policy nor moveShard moves a pinned shard away. id "": all shards of the version.
   pin @35 (id :Text, model :Text, version :Int64, pinned :Bool) -> (changed :Bool);
   # Accesses of shards in the order of their reports, at most `limit`, starting at `next` of the previous answer. recording 0: begins
@@ -1086,13 +1086,13 @@ interface Controller {
   goneShards @37 (ids :List(Text)) -> (gone :List(Text)) $maxValues(1048576);
   # drained: nothing new is placed on the node, and what runs there continues; false ends that. ENOENT: no such node; EUNSUPPORTED:
   # Kubernetes places the jobs.
-  drainNode @38 (name :Text, drained :Bool, reason :Text) -> (changed :Bool);
+  drainNode @38 (name :Text $required, drained :Bool, reason :Text) -> (changed :Bool);
   # Makes the node test itself now; the result decides whether it gets containers.
-  testNode @39 (node :Text) -> (health :Health);
+  testNode @39 (node :Text $required) -> (health :Health);
   # attempt 0: the last failed one. ENOENT: none has failed.
-  firstFailure @40 (id :Text, attempt :Int32) -> (failure :JobFailure);
+  firstFailure @40 (id :Text $required, attempt :Int32) -> (failure :JobFailure);
   # Why a pending job waits; the pending jobs in their order, and the queues.
-  explainJob @41 (id :Text) -> (explanation :JobExplanation);
+  explainJob @41 (id :Text $required) -> (explanation :JobExplanation);
   listQueue @42 () -> (queues :List(QueueInfo), jobs :List(QueuedJob));
   # Reserves all of these nodes or none: gangs whose time limit would reach into the reservation don't start there; running ones continue.
   # It begins inMs from now and lasts forMs; forMs 0 removes the nodes' reservations. A node has at most one; a new one replaces it.
@@ -1102,7 +1102,7 @@ interface Controller {
   # all have saved. number: counts the sizes of the attempt from 0; if it differs from the gang's, the ranks must leave and meet again.
   # waits: why the process has no position yet, ask again; "" = env has the variables that depend on the size. ENOENT: the process no
   # longer belongs to the gang.
-  joinGang @44 (job :Text, attempt :Int32, container :Int32, localRank :Int32) -> (number :Int32, waits :Text, env :List(KeyValue));
+  joinGang @44 (job :Text $required, attempt :Int32, container :Int32, localRank :Int32) -> (number :Int32, waits :Text, env :List(KeyValue));
 }
 
 struct Recovery {

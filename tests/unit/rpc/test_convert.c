@@ -6,7 +6,8 @@
 static const struct rig_answer answers[] = {
     {"readLog", "{\"data\": \"AAECAwT/\", \"offset\": -1, \"size\": 9223372036854775807, "
                 "\"finished\": true}"},
-    {"info", "{\"telemetry\": {\"load1\": 0.25, \"cpuBusyPercent\": 50}, \"node\": {\"slots\": "
+    {"info", "{\"telemetry\": {\"load1\": 0.25, \"cpuBusyPercent\": 50}, \"node\": {\"name\": "
+             "\"n\", \"slots\": "
              "[{\"numaId\": -3, \"gpus\": [{\"kind\": \"gpu\", \"memoryBytes\": 5}]}]}}"},
     {"listContainers", "{\"containers\": [{\"id\": \"a.1.0\", \"exitCode\": -2147483648, "
                        "\"ranks\": [{\"rank\": 2147483647}]}]}"},
@@ -73,8 +74,10 @@ TEST(nested_lists_and_structs_arrive_whole)
 TEST(data_is_base64_and_results_carry_every_field)
 {
     json_t *result = NULL;
-    assert_int_equal(
-        rig_call(*state, "readLog", "{\"offset\": -5, \"maxBytes\": 4294967295}", &result), HL_OK);
+    assert_int_equal(rig_call(*state, "readLog",
+                              "{\"id\": \"a.1.0\", \"offset\": -5, \"maxBytes\": 4294967295}",
+                              &result),
+                     HL_OK);
     assert_json(result, "{\"data\": \"AAECAwT/\", \"offset\": -1, \"size\": 9223372036854775807, "
                         "\"finished\": true}");
     json_decref(result);

@@ -141,12 +141,14 @@ void texts_are_made_utf8_and_floats_must_be_finite(void **)
     auto controller = client.getMain<Controller>();
     auto nan = controller.heartbeatRequest();
     nan.setName("n");
+    nan.setIncarnation("i");
     nan.initTelemetry().setLoad1(kj::nan());
     expect_exception(failure_of(nan, scope), kj::Exception::Type::FAILED,
                      "EINVAL: field telemetry.load1: not a finite number");
     auto bytes = controller.heartbeatRequest();
     static const char name[] = "a\xFF\0b\xC0\x80\xED\xA0\x80\xF0\x9F\x98\x80";
     bytes.setName(capnp::Text::Reader(name, sizeof(name) - 1));
+    bytes.setIncarnation("i");
     bytes.initTelemetry();
 #define BAD "\xEF\xBF\xBD"
     expect_exception(failure_of(bytes, scope), kj::Exception::Type::FAILED,
@@ -173,10 +175,39 @@ void a_small_message_cannot_become_a_large_one(void **)
     other.setYaml("x");
     other.send().wait(scope);
     auto many = controller.commitPartRequest();
+    many.setModel("m");
     many.initShards(262144);
     expect_exception(failure_of(many, scope), kj::Exception::Type::FAILED,
                      "the message has more than 262144 values");
     assert_int_equal(handled.load(), 1);
+}
+
+void a_required_field_that_is_missing_is_refused_by_name(void **)
+{
+    std::atomic<int> handled{0};
+    Rig rig([&](struct hl_rpc_call *call, const std::string &, const json_t *) {
+        handled++;
+        rpc_json_reply(call, nullptr);
+    });
+    capnp::EzRpcClient client(rig.address());
+    auto &scope = client.getWaitScope();
+    auto controller = client.getMain<Controller>();
+    auto absent = controller.getModelRequest();
+    expect_exception(failure_of(absent, scope), kj::Exception::Type::FAILED,
+                     "EINVAL: field name: missing");
+    auto empty = controller.cancelJobRequest();
+    empty.setId("");
+    expect_exception(failure_of(empty, scope), kj::Exception::Type::FAILED,
+                     "EINVAL: field id: missing");
+    auto unset = controller.dropCopyRequest(); /* its tier */
+    unset.setId("00000000000000000000000000000001");
+    expect_exception(failure_of(unset, scope), kj::Exception::Type::FAILED,
+                     "EINVAL: field tier: missing");
+    auto inside = controller.registerNodeRequest();
+    inside.initNode();
+    expect_exception(failure_of(inside, scope), kj::Exception::Type::FAILED,
+                     "EINVAL: field node.name: missing");
+    assert_int_equal(handled.load(), 0);
 }
 
 /* An older daemon: it knows one method. */
@@ -272,6 +303,7 @@ int main()
         cmocka_unit_test(a_generated_client_talks_to_a_helios_server),
         cmocka_unit_test(texts_are_made_utf8_and_floats_must_be_finite),
         cmocka_unit_test(a_small_message_cannot_become_a_large_one),
+        cmocka_unit_test(a_required_field_that_is_missing_is_refused_by_name),
         cmocka_unit_test(a_helios_peer_talks_to_a_generated_server),
         cmocka_unit_test(a_job_that_throws_fails_and_the_runtime_goes_on),
     };
