@@ -22,11 +22,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include <cmocka.h>
 
 #define TESTS_MAX 256
 

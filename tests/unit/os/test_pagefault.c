@@ -1,10 +1,5 @@
 /* Memory whose faults are served: reads, writes, many threads, and foreign faults. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -65,24 +60,6 @@ static void memory_drop(struct memory *m)
     munmap(m->fill, PAGES * m->page);
 }
 
-static void a_read_finds_what_the_server_puts_there_and_a_write_stays(void **state)
-{
-    (void)state;
-    struct memory m = memory_make();
-    struct hl_pagefault *f;
-    assert_int_equal(hl_pagefault_add(serve, NULL, &m, &f), HL_OK);
-    for (size_t i = 0; i < PAGES; i++)
-        assert_int_equal(*(volatile uint8_t *)(m.at + i * m.page + 7), i + 1);
-    assert_int_equal(m.reads, PAGES);
-    assert_int_equal(m.writes, 0);
-    *(volatile uint8_t *)(m.at + 3 * m.page) = 99;
-    assert_int_equal(m.writes, 1);
-    assert_int_equal(m.at[3 * m.page], 99);
-    assert_int_equal(m.at[3 * m.page + 1], 4);
-    hl_pagefault_remove(f);
-    memory_drop(&m);
-}
-
 static void *reader(void *arg)
 {
     struct memory *m = arg;
@@ -90,28 +67,6 @@ static void *reader(void *arg)
         if (*(volatile uint8_t *)(m->at + i * m->page + m->page - 1) != i + 1)
             return m;
     return NULL;
-}
-
-static void many_threads_may_fault_at_once(void **state)
-{
-    (void)state;
-    for (int round = 0; round < 20; round++) {
-        struct memory m = memory_make();
-        struct hl_pagefault *f;
-        pthread_t threads[8];
-        assert_int_equal(hl_pagefault_add(serve, NULL, &m, &f), HL_OK);
-        for (size_t i = 0; i < 8; i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, reader, &m), 0);
-        for (size_t i = 0; i < 8; i++) {
-            void *wrong;
-            assert_int_equal(pthread_join(threads[i], &wrong), 0);
-            assert_null(wrong);
-        }
-        for (size_t i = 0; i < PAGES; i++)
-            assert_int_equal(m.at[i * m.page], i + 1);
-        hl_pagefault_remove(f);
-        memory_drop(&m);
-    }
 }
 
 enum how { NOBODYS, SUSPENDED, REMOVED, CHILD, SENT };
@@ -157,22 +112,48 @@ static void exit_42(int number)
     _exit(42);
 }
 
-static void what_is_not_served_goes_to_who_was_there_before(void **state)
+TEST(what_is_not_served_goes_to_who_was_there_before)
 {
-    (void)state;
     for (int how = NOBODYS; how <= SENT; how++) {
         assert_int_equal(ends_with((enum how)how, exit_42), 42);
         assert_int_equal(ends_with((enum how)how, SIG_DFL), -SIGSEGV);
     }
 }
 
-int main(void)
+TEST(a_read_finds_what_the_server_puts_there_and_a_write_stays)
 {
-    const struct CMUnitTest tests[] = {
-        /* first, as its children install the handler themselves */
-        cmocka_unit_test(what_is_not_served_goes_to_who_was_there_before),
-        cmocka_unit_test(a_read_finds_what_the_server_puts_there_and_a_write_stays),
-        cmocka_unit_test(many_threads_may_fault_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    struct memory m = memory_make();
+    struct hl_pagefault *f;
+    assert_int_equal(hl_pagefault_add(serve, NULL, &m, &f), HL_OK);
+    for (size_t i = 0; i < PAGES; i++)
+        assert_int_equal(*(volatile uint8_t *)(m.at + i * m.page + 7), i + 1);
+    assert_int_equal(m.reads, PAGES);
+    assert_int_equal(m.writes, 0);
+    *(volatile uint8_t *)(m.at + 3 * m.page) = 99;
+    assert_int_equal(m.writes, 1);
+    assert_int_equal(m.at[3 * m.page], 99);
+    assert_int_equal(m.at[3 * m.page + 1], 4);
+    hl_pagefault_remove(f);
+    memory_drop(&m);
+}
+
+TEST(many_threads_may_fault_at_once)
+{
+    for (int round = 0; round < 20; round++) {
+        struct memory m = memory_make();
+        struct hl_pagefault *f;
+        pthread_t threads[8];
+        assert_int_equal(hl_pagefault_add(serve, NULL, &m, &f), HL_OK);
+        for (size_t i = 0; i < 8; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, reader, &m), 0);
+        for (size_t i = 0; i < 8; i++) {
+            void *wrong;
+            assert_int_equal(pthread_join(threads[i], &wrong), 0);
+            assert_null(wrong);
+        }
+        for (size_t i = 0; i < PAGES; i++)
+            assert_int_equal(m.at[i * m.page], i + 1);
+        hl_pagefault_remove(f);
+        memory_drop(&m);
+    }
 }

@@ -1,11 +1,7 @@
 /* What only groups over the network do, with processes on this host; the rest is in
  * test_conformance.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -44,9 +40,8 @@ static int passes_on(int rank, int world)
     return 0;
 }
 
-static void two_ranks_send_and_all_exchange(void **state)
+TEST(two_ranks_send_and_all_exchange)
 {
-    (void)state;
     apart(3, passes_on);
 }
 
@@ -86,9 +81,8 @@ static int fills_a_box(int rank, int world)
     return 0;
 }
 
-static void what_is_sent_ahead_leaves_room_for_the_steps_of_all(void **state)
+TEST(what_is_sent_ahead_leaves_room_for_the_steps_of_all)
 {
-    (void)state;
     apart(1, fills_a_box);
 }
 
@@ -120,9 +114,8 @@ static int contradict(int rank, int world)
     return 0;
 }
 
-static void ranks_that_call_different_things_are_told_what_each_called(void **state)
+TEST(ranks_that_call_different_things_are_told_what_each_called)
 {
-    (void)state;
     assert_int_equal(pipe(told), 0);
     apart(3, contradict);
     close(told[0]);
@@ -146,9 +139,8 @@ static int dies(int rank, int world)
     return 0;
 }
 
-static void a_rank_that_died_is_found_long_before_the_deadline_and_named(void **state)
+TEST(a_rank_that_died_is_found_long_before_the_deadline_and_named)
 {
-    (void)state;
     apart(2, dies);
     apart(3, dies);
 }
@@ -249,15 +241,13 @@ static void with_one_that_stops(int (*fn)(int rank, int world))
     assert_int_equal(status, 0);
 }
 
-static void a_group_closes_soon_while_a_rank_stands_still_in_a_message(void **state)
+TEST(a_group_closes_soon_while_a_rank_stands_still_in_a_message)
 {
-    (void)state;
     with_one_that_stops(closes_soon);
 }
 
-static void a_rank_that_stands_still_is_named_at_the_deadline(void **state)
+TEST(a_rank_that_stands_still_is_named_at_the_deadline)
 {
-    (void)state;
     with_one_that_stops(stands_still);
 }
 
@@ -272,9 +262,8 @@ static int says_another_world(int rank, int world)
     return 0;
 }
 
-static void joining_fails_with_who_is_missing_or_says_otherwise(void **state)
+TEST(joining_fails_with_who_is_missing_or_says_otherwise)
 {
-    (void)state;
     hybridps_group *g = NULL;
     apart(2, says_another_world);
     hybridps_net_options o = {HYBRIDPS_NET_OPTIONS_INIT, .address = address, .rank = 2, .world = 2};
@@ -289,19 +278,4 @@ static void joining_fails_with_who_is_missing_or_says_otherwise(void **state)
     assert_int_equal(hybridps_group_net(&o, &g), HELIOS_ETIMEDOUT);
     assert_non_null(strstr(hl_error_text(), "1 of 3 ranks joined within 50 ms"));
     assert_null(g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks_send_and_all_exchange),
-        cmocka_unit_test(what_is_sent_ahead_leaves_room_for_the_steps_of_all),
-        cmocka_unit_test(ranks_that_call_different_things_are_told_what_each_called),
-        cmocka_unit_test(a_rank_that_died_is_found_long_before_the_deadline_and_named),
-        cmocka_unit_test(a_rank_that_stands_still_is_named_at_the_deadline),
-        cmocka_unit_test(a_group_closes_soon_while_a_rank_stands_still_in_a_message),
-        cmocka_unit_test(
-            joining_fails_with_who_is_missing_or_says_otherwise), /* uses the network */
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

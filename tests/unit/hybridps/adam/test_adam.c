@@ -1,14 +1,10 @@
 /* Adam compared with a scalar oracle written from torch's source, with libm's fused operations; the
  * comparison with torch itself is tests/e2e/test_hybridps_adam.py. */
+#include "support/test.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/half.h"
 #include "base/status.h"
@@ -91,10 +87,9 @@ static void check_hyper(const struct hyper *h, size_t n, int threads)
     free(got);
 }
 
-static void every_case_rounds_as_torch_does(void **unused)
+TEST(every_case_rounds_as_torch_does)
 {
     static const size_t sizes[] = {0, 1, 15, 17, 1024, 1025, N_MAX};
-    (void)unused;
     for (int c = 0; c < 16; c++) {
         struct hyper h = {.lr = 1e-3,
                           .b1 = c & 8 ? 0.4 : 0.9,
@@ -109,7 +104,7 @@ static void every_case_rounds_as_torch_does(void **unused)
 }
 
 /* Second moments from zero to infinity, for every bias correction. All NaNs count as equal. */
-static void values_of_any_size_round_as_torch_does(void **unused)
+TEST(values_of_any_size_round_as_torch_does)
 {
     static const float edges[] = {0,     -0.0f, 1e-45f, 1e-38f, -1e-30f,  1e-20f,
                                   1e18f, 1e19f, 3e38f,  -3e38f, INFINITY, -INFINITY,
@@ -117,7 +112,6 @@ static void values_of_any_size_round_as_torch_does(void **unused)
     static const double b2s[] = {0, 0.5, 0.95, 0.999, 0.9999999999};
     static const long steps[] = {1, 2, 3, 7, 10, 100, 1001, 100003};
     struct state *want = calloc(1, sizeof(*want)), *got = calloc(1, sizeof(*got));
-    (void)unused;
     assert_non_null(want);
     assert_non_null(got);
     assert_int_equal(hybridps_adam_set_rounding(HYBRIDPS_ROUNDING_TORCH2), 0);
@@ -143,19 +137,17 @@ static void values_of_any_size_round_as_torch_does(void **unused)
     free(got);
 }
 
-static void any_number_of_threads_gives_the_same_bits(void **unused)
+TEST(any_number_of_threads_gives_the_same_bits)
 {
     struct hyper h = {.lr = 1e-2, .b1 = 0.9, .b2 = 0.95, .eps = 1e-6, .wd = 0.1, .adamw = 1};
-    (void)unused;
     for (int threads = 0; threads <= 8; threads++)
         check_hyper(&h, N_MAX, threads);
 }
 
-static void a_scaled_bf16_gradient_is_the_same_step_as_the_float_it_stands_for(void **unused)
+TEST(a_scaled_bf16_gradient_is_the_same_step_as_the_float_it_stands_for)
 {
     struct state *a = calloc(1, sizeof(*a)), *b = calloc(1, sizeof(*b));
     uint16_t *g16 = calloc(N_MAX, 2);
-    (void)unused;
     assert_true(a != NULL && b != NULL && g16 != NULL);
     fill(a, 7);
     fill(b, 7);
@@ -190,12 +182,11 @@ static void a_scaled_bf16_gradient_is_the_same_step_as_the_float_it_stands_for(v
     free(g16);
 }
 
-static void the_norm_is_exact_on_small_integers_and_sees_what_is_not_finite(void **unused)
+TEST(the_norm_is_exact_on_small_integers_and_sees_what_is_not_finite)
 {
     float g[3000];
     double sum;
     int finite;
-    (void)unused;
     for (int i = 0; i < 3000; i++)
         g[i] = (float)(i % 7);
     double want = 0; /* halves, squared: every step is exact in float64 */
@@ -216,12 +207,11 @@ static void the_norm_is_exact_on_small_integers_and_sees_what_is_not_finite(void
     assert_true(sum == 0 && finite);
 }
 
-static void bad_arguments_are_refused_and_change_nothing(void **unused)
+TEST(bad_arguments_are_refused_and_change_nothing)
 {
     float x = 1, g = 1, m = 0, v = 0;
     double sum;
     int finite;
-    (void)unused;
     assert_int_equal(hybridps_adam_step(&x, &g, &m, &v, 1, 0, 1e-3, .9, .999, 1e-8, 0, 0, 1),
                      HL_EINVAL);
     assert_int_equal(hybridps_adam_step(&x, &g, &m, &v, 1, 1, 1e-3, 1, .999, 1e-8, 0, 0, 1),
@@ -235,10 +225,8 @@ static void bad_arguments_are_refused_and_change_nothing(void **unused)
     assert_true(x == 1 && m == 0 && v == 0);
 }
 
-static void a_gradient_is_put_whole_and_nothing_beside_it(void **state)
+TEST(a_gradient_is_put_whole_and_nothing_beside_it)
 {
-    (void)state;
-
     enum { MOST = 300 };
 
     uint8_t from[MOST], to[MOST + 2];
@@ -251,18 +239,4 @@ static void a_gradient_is_put_whole_and_nothing_beside_it(void **state)
         assert_int_equal(to[0], 0xee);
         assert_int_equal(to[n + 1], 0xee);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_case_rounds_as_torch_does),
-        cmocka_unit_test(values_of_any_size_round_as_torch_does),
-        cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
-        cmocka_unit_test(a_scaled_bf16_gradient_is_the_same_step_as_the_float_it_stands_for),
-        cmocka_unit_test(the_norm_is_exact_on_small_integers_and_sees_what_is_not_finite),
-        cmocka_unit_test(bad_arguments_are_refused_and_change_nothing),
-        cmocka_unit_test(a_gradient_is_put_whole_and_nothing_beside_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,13 @@
 /* The GPU's bodies, run on the CPU as blocks of 256 fibers (support/cuda_cpu.h), against the CPU's
  * own bodies: every type and dtype, sizes that fill no tile, strides and addresses that allow no
  * vectors; what lies around an output must stay as it is. Fibers run in orders that change. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
 #include "support/cuda_cpu.h"
 
 #include "maco/cuda/device/kernel.cu"
 
 extern "C" {
-#include <cmocka.h>
-
 #include "maco/graph/types.h"
 #include "maco/kernels/bodies.h"
 }
@@ -176,7 +171,7 @@ static void one_matmul(int dtype, const matmul_case &c)
     compare(t, out, c.m, c.n, ldc, close_to[dtype] * sqrt((double)c.k));
 }
 
-static void matmul(void **)
+TEST(matmul)
 {
     static const matmul_case cases[] = {
         {128, 128, 64, 0, 0, 0, 0, 0, 1, 0},   {128, 128, 64, 0, 0, 1, 1, 0, 1, 0},
@@ -190,7 +185,7 @@ static void matmul(void **)
             one_matmul(dtype, c);
 }
 
-static void linear(void **)
+TEST(linear)
 {
     for (int dtype = MACO_F32; dtype <= MACO_BF16; dtype++) {
         tensor x = filled(dtype, 50 * 64, 0), w = filled(dtype, 140 * 64, 0);
@@ -212,7 +207,7 @@ static void plain_block(void *p)
     gpu::plain_product<gpu::bf16>((const gpu::hl_product *)p, tiles);
 }
 
-static void halves_without_tensor_cores(void **)
+TEST(halves_without_tensor_cores)
 {
     tensor a = filled(MACO_BF16, 40 * 48, 0), b = filled(MACO_BF16, 60 * 48, 0);
     tensor one(MACO_BF16, 40 * 60, 0), two(MACO_BF16, 40 * 60, 0);
@@ -238,7 +233,7 @@ static void halves_without_tensor_cores(void **)
 }
 
 /* Rows cut into chunks: the same bits. */
-static void rows_may_be_cut(void **)
+TEST(rows_may_be_cut)
 {
     tensor x = filled(MACO_F16, 200 * 80, 0), w = filled(MACO_F16, 64 * 80, 0);
     tensor whole(MACO_F16, 200 * 64, 0), cut(MACO_F16, 200 * 64, 0);
@@ -291,7 +286,7 @@ static void one_attention(int dtype, int b, int hq, int hkv, int sq, int sk, int
     compare(t, again, (size_t)b * hq * sq, (size_t)d, (size_t)d, close_to[dtype]);
 }
 
-static void attention(void **)
+TEST(attention)
 {
     for (int dtype = MACO_F32; dtype <= MACO_BF16; dtype++) {
         one_attention(dtype, 1, 2, 1, 40, 70, 64, 0, 0);
@@ -326,7 +321,7 @@ static void rows_of(int type, int dtype, uint32_t rows, uint32_t cols, uint32_t 
         compare(t, y, rows, cols, ldy, close_to[dtype]);
 }
 
-static void norms_softmax_gelu_silu(void **)
+TEST(norms_softmax_gelu_silu)
 {
     static const int types[] = {MACO_TASK_LAYERNORM, MACO_TASK_RMSNORM, MACO_TASK_SOFTMAX,
                                 MACO_TASK_GELU, MACO_TASK_SILU};
@@ -343,7 +338,7 @@ static void norms_softmax_gelu_silu(void **)
 
 /* ---- elementwise ---- */
 
-static void elementwise(void **)
+TEST(elementwise)
 {
     for (int op = MACO_ADD; op <= MACO_SCALE_ADD; op++) {
         for (int from = MACO_F32; from <= MACO_BF16; from++) {
@@ -374,7 +369,7 @@ static void elementwise(void **)
 
 /* ---- bytes ---- */
 
-static void copies_and_fills(void **)
+TEST(copies_and_fills)
 {
     static const struct {
         uint32_t rows, bytes, ldx, ldy, skew;
@@ -413,7 +408,7 @@ static void copies_and_fills(void **)
     }
 }
 
-static void conversions_agree_with_the_cpus(void **)
+TEST(conversions_agree_with_the_cpus)
 {
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
         float x = gpu::float_of_half((uint16_t)bits);
@@ -422,22 +417,11 @@ static void conversions_agree_with_the_cpus(void **)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 #if defined(__SANITIZE_THREAD__)
     print_message("skipped: ThreadSanitizer does not know fibers\n");
     return 77;
 #endif
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conversions_agree_with_the_cpus),
-        cmocka_unit_test(elementwise),
-        cmocka_unit_test(copies_and_fills),
-        cmocka_unit_test(norms_softmax_gelu_silu),
-        cmocka_unit_test(matmul),
-        cmocka_unit_test(linear),
-        cmocka_unit_test(halves_without_tensor_cores),
-        cmocka_unit_test(rows_may_be_cut),
-        cmocka_unit_test(attention),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

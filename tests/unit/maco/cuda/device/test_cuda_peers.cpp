@@ -1,18 +1,13 @@
 /* Collectives inside the kernel, run on the CPU: the kernel's own source for several ranks at once,
  * each a grid of its own, over memory that they share as GPUs of a node map each other's. Results
  * are held against the reductions of the CPU's groups, bit by bit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
 #include "support/cuda_cpu.h"
 
 #include "maco/cuda/device/kernel.cu"
 
 extern "C" {
-#include <cmocka.h>
-
 #include "group/group.h"
 #include "maco/cuda/host/tables.h"
 }
@@ -249,7 +244,7 @@ static job job_of(int type, uint64_t count, uint32_t ranks)
     return j;
 }
 
-static void every_type_and_operation_has_the_cpus_bits(void **)
+TEST(every_type_and_operation_has_the_cpus_bits)
 {
     for (int dtype = MACO_F32; dtype <= MACO_U8; dtype++)
         for (int op = MACO_SUM; op <= MACO_PROD; op++)
@@ -262,7 +257,7 @@ static void every_type_and_operation_has_the_cpus_bits(void **)
             }
 }
 
-static void every_collective_over_sizes_ranks_and_runs(void **)
+TEST(every_collective_over_sizes_ranks_and_runs)
 {
     static const int types[] = {MACO_TASK_ALLREDUCE, MACO_TASK_REDUCE_SCATTER, MACO_TASK_ALLGATHER,
                                 MACO_TASK_ALL_TO_ALL, MACO_TASK_BROADCAST};
@@ -279,7 +274,7 @@ static void every_collective_over_sizes_ranks_and_runs(void **)
 
 /* A worker's stores are there when CTAs of all ranks read them, and those of all CTAs when a worker
  * reads the result. */
-static void between_tasks_of_a_worker(void **)
+TEST(between_tasks_of_a_worker)
 {
     for (int type : {MACO_TASK_ALLREDUCE, MACO_TASK_ALLGATHER, MACO_TASK_BROADCAST})
         for (uint32_t ranks = 1; ranks <= 3; ranks++) {
@@ -290,7 +285,7 @@ static void between_tasks_of_a_worker(void **)
 }
 
 /* Many chunks and steps: buffers are used again, shares are reduced by one rank for all. */
-static void more_than_the_buffers_hold(void **)
+TEST(more_than_the_buffers_hold)
 {
     static const int types[] = {MACO_TASK_ALLREDUCE, MACO_TASK_REDUCE_SCATTER, MACO_TASK_ALLGATHER};
     for (int type : types) {
@@ -304,7 +299,7 @@ static void more_than_the_buffers_hold(void **)
     check(whole, 2);
 }
 
-static void a_rank_that_never_comes_is_named(void **)
+TEST(a_rank_that_never_comes_is_named)
 {
     job j = job_of(MACO_TASK_ALLREDUCE, 100, 3);
     std::vector<rank_of> ranks;
@@ -325,7 +320,7 @@ static void a_rank_that_never_comes_is_named(void **)
 }
 
 /* Who gives up tells the others, who need not wait for their deadlines. */
-static void a_rank_that_ends_its_run_ends_the_others(void **)
+TEST(a_rank_that_ends_its_run_ends_the_others)
 {
     job j = job_of(MACO_TASK_ALLREDUCE, 100, 3);
     std::vector<rank_of> ranks;
@@ -343,17 +338,4 @@ static void a_rank_that_ends_its_run_ends_the_others(void **)
     assert_int_equal(ranks[0].run.host->outcome, HL_GPU_LOST);
     assert_int_equal(ranks[1].run.host->outcome, HL_GPU_LOST);
     close_ranks(ranks);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_and_operation_has_the_cpus_bits),
-        cmocka_unit_test(every_collective_over_sizes_ranks_and_runs),
-        cmocka_unit_test(between_tasks_of_a_worker),
-        cmocka_unit_test(more_than_the_buffers_hold),
-        cmocka_unit_test(a_rank_that_never_comes_is_named),
-        cmocka_unit_test(a_rank_that_ends_its_run_ends_the_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

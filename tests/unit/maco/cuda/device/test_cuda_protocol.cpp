@@ -1,18 +1,13 @@
 /* The persistent kernel's protocol, run on the CPU: the kernel's own source, a CTA a thread
  * (support/cuda_cpu.h), over tables made from compiled plans. In the tsan build ThreadSanitizer
  * watches what is ordered by nothing but the kernel's acquires and releases. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
 #include "support/cuda_cpu.h"
 
 #include "maco/cuda/device/kernel.cu"
 
 extern "C" {
-#include <cmocka.h>
-
 #include "maco/cuda/host/tables.h"
 }
 
@@ -189,28 +184,28 @@ static void random_graphs_run_in_order(int policy, int balance, uint32_t ring, u
     }
 }
 
-static void direct(void **)
+TEST(direct)
 {
     random_graphs_run_in_order(MACO_DIRECT, 0, 2, 40);
 }
 
-static void scheduler_in_turn(void **)
+TEST(scheduler_in_turn)
 {
     random_graphs_run_in_order(MACO_SCHEDULER, MACO_ROUND_ROBIN, 64, 10);
 }
 
-static void scheduler_least_loaded(void **)
+TEST(scheduler_least_loaded)
 {
     random_graphs_run_in_order(MACO_SCHEDULER, MACO_LEAST_LOADED, 64, 10);
 }
 
-static void rings_of_two_slots_hold_back_and_lose_nothing(void **)
+TEST(rings_of_two_slots_hold_back_and_lose_nothing)
 {
     random_graphs_run_in_order(MACO_SCHEDULER, MACO_ROUND_ROBIN, 2, 10);
     random_graphs_run_in_order(MACO_SCHEDULER, MACO_LEAST_LOADED, 2, 10);
 }
 
-static void static_lists(void **)
+TEST(static_lists)
 {
     random_graphs_run_in_order(MACO_STATIC, 0, 2, 20);
 }
@@ -225,7 +220,7 @@ static maco_event *event_of(machine &m, uint32_t at_least)
 }
 
 /* One trigger that never comes: the run ends by itself, and says who waits for what. */
-static void a_lost_trigger_ends_by_the_deadline(void **)
+TEST(a_lost_trigger_ends_by_the_deadline)
 {
     static const int policies[] = {MACO_DIRECT, MACO_SCHEDULER, MACO_STATIC};
     for (int policy : policies) {
@@ -252,7 +247,7 @@ static void a_lost_trigger_ends_by_the_deadline(void **)
 }
 
 /* One trigger too many is not taken for the next run's. */
-static void an_event_that_needs_less_is_found_out(void **)
+TEST(an_event_that_needs_less_is_found_out)
 {
     static const int policies[] = {MACO_DIRECT, MACO_SCHEDULER};
 #ifdef __SANITIZE_THREAD__
@@ -288,7 +283,7 @@ static void make_two_parents(random_plan &p)
 }
 
 /* A plan that forgets a second parent gives a wrong value, or the oracle sees nothing at all. */
-static void a_second_parent_that_is_ignored_is_noticed(void **)
+TEST(a_second_parent_that_is_ignored_is_noticed)
 {
     random_plan p;
     machine m;
@@ -319,7 +314,7 @@ static void a_second_parent_that_is_ignored_is_noticed(void **)
 }
 
 /* Slots that are zero are empty, not task 0 nor the end: workers without work stay. */
-static void idle_workers_wait_though_all_slots_are_zero(void **)
+TEST(idle_workers_wait_though_all_slots_are_zero)
 {
     static const int policies[] = {MACO_DIRECT, MACO_SCHEDULER};
     for (int policy : policies) {
@@ -344,7 +339,7 @@ static void idle_workers_wait_though_all_slots_are_zero(void **)
 
 /* An affinity for a worker that does not exist has no effect; tasks of one worker go through its
  * queue. */
-static void affinities_are_kept_and_impossible_ones_ignored(void **)
+TEST(affinities_are_kept_and_impossible_ones_ignored)
 {
     random_plan p;
     machine m;
@@ -366,7 +361,7 @@ static void affinities_are_kept_and_impossible_ones_ignored(void **)
     drop(p);
 }
 
-static void a_cancelled_run_ends(void **)
+TEST(a_cancelled_run_ends)
 {
     random_plan p;
     machine m;
@@ -379,7 +374,7 @@ static void a_cancelled_run_ends(void **)
     drop(p);
 }
 
-static void a_task_without_a_body_ends_the_run(void **)
+TEST(a_task_without_a_body_ends_the_run)
 {
     random_plan p;
     machine m;
@@ -475,7 +470,7 @@ static void check_chunks(machine &m, random_plan &p, float input)
         assert_true(row(p, i)[WIDTH - 1] == input * (i % 3 == 2 ? 4 : 2));
 }
 
-static void communication_is_started_by_counts_and_starts_what_waits(void **)
+TEST(communication_is_started_by_counts_and_starts_what_waits)
 {
     static const int policies[] = {MACO_DIRECT, MACO_SCHEDULER, MACO_STATIC};
     for (int policy : policies) {
@@ -490,7 +485,7 @@ static void communication_is_started_by_counts_and_starts_what_waits(void **)
     }
 }
 
-static void communication_that_never_comes_is_named(void **)
+TEST(communication_that_never_comes_is_named)
 {
     random_plan p;
     machine m;
@@ -503,25 +498,4 @@ static void communication_that_never_comes_is_named(void **)
     assert_int_equal(s.have, 0);
     close_machine(m);
     drop(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(direct),
-        cmocka_unit_test(scheduler_in_turn),
-        cmocka_unit_test(scheduler_least_loaded),
-        cmocka_unit_test(rings_of_two_slots_hold_back_and_lose_nothing),
-        cmocka_unit_test(static_lists),
-        cmocka_unit_test(a_lost_trigger_ends_by_the_deadline),
-        cmocka_unit_test(an_event_that_needs_less_is_found_out),
-        cmocka_unit_test(a_second_parent_that_is_ignored_is_noticed),
-        cmocka_unit_test(idle_workers_wait_though_all_slots_are_zero),
-        cmocka_unit_test(affinities_are_kept_and_impossible_ones_ignored),
-        cmocka_unit_test(a_cancelled_run_ends),
-        cmocka_unit_test(a_task_without_a_body_ends_the_run),
-        cmocka_unit_test(communication_is_started_by_counts_and_starts_what_waits),
-        cmocka_unit_test(communication_that_never_comes_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
