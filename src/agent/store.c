@@ -24,6 +24,7 @@
 
 #include "agent/store_private.h"
 #include "base/log.h"
+#include "os/cond.h"
 
 #define LIST_MAX   4096
 #define TIER_SHIFT 56 /* of a list's cursor: which tier; below, its own cursor */
@@ -96,6 +97,7 @@ hl_status store_open(const struct store_opts *opts, struct store **out)
     pthread_mutex_init(&s->queue_lock, NULL);
     s->conns.max = HL_CONN_POOL_MAX;
     pthread_mutex_init(&s->keep.lock, NULL);
+    hl_cond_init(&s->keep.load_over);
     for (int i = 0; i < STORE_WORKS; i++)
         pthread_cond_init(&s->queues[i].cond, NULL);
     atomic_store_explicit(&s->epoch, 1, memory_order_relaxed);
@@ -158,6 +160,7 @@ void store_close(struct store *s)
     free_tables(s);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->queue_lock);
+    pthread_cond_destroy(&s->keep.load_over);
     pthread_mutex_destroy(&s->keep.lock);
     for (int i = 0; i < STORE_WORKS; i++)
         pthread_cond_destroy(&s->queues[i].cond);

@@ -33,12 +33,12 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "os/cond.h"
 
 #define LIST_PAGE   256
 #define TOUCHES_MAX 4    /* more reads at once add no information for the rule */
 #define WASTE_MAX   4    /* multiple of its size that may be evicted for one long extent */
 #define CANCEL_MS   2000 /* until loads have noticed that their room is needed */
-#define WAIT_MS     2
 
 enum kept_state { KEPT_STAYS, KEPT_LEAVES, KEPT_GOES_DOWN, KEPT_LINGERS };
 
@@ -368,13 +368,12 @@ static uint64_t yield_one(struct store_tier *t)
     return left;
 }
 
-static uint64_t loading_bytes(struct store_tier *t)
+static uint64_t read_locked(struct store *s, const uint64_t *count)
 {
-    struct store *s = t->keep.store;
     pthread_mutex_lock(&s->keep.lock);
-    uint64_t bytes = t->keep.loading_bytes;
+    uint64_t value = *count;
     pthread_mutex_unlock(&s->keep.lock);
-    return bytes;
+    return value;
 }
 
 /* True if the tier would have that room without its kept and loading copies. */
@@ -382,22 +381,30 @@ static bool would_fit(struct store_tier *t, uint64_t size)
 {
     struct hl_tier_usage u;
     hl_tier_usage(t->t, &u);
-    uint64_t taken = u.used + u.quarantined, loading = t->kept == NULL ? loading_bytes(t) : 0;
+    uint64_t taken = u.used + u.quarantined,
+             loading = t->kept == NULL ? read_locked(t->keep.store, &t->keep.loading_bytes) : 0;
     taken -= loading < taken ? loading : taken;
     return taken <= u.quota && room_of(t, size) <= u.quota - taken;
 }
 
-/* True: there may be room now. */
-static bool yield_room(struct store_tier *t, uint64_t size, uint64_t begun_ns)
+/* Waits for the end of a load, which gives its room back or leaves a copy that can be evicted.
+ * `over` was read before the last attempt to take room. False: none runs, or the time is up. */
+static bool await_load(struct store_tier *t, uint64_t over, uint64_t until_ns)
 {
-    if (!would_fit(t, size))
-        return false;
-    if (yield_one(t) > 0)
-        return true;
-    if (loading_bytes(t) == 0 || hl_now_ns() > begun_ns + CANCEL_MS * HL_NS_PER_MS)
-        return false;
-    nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
-    return true;
+    struct store_keep *k = &t->keep.store->keep;
+    bool in_time = true;
+    pthread_mutex_lock(&k->lock);
+    while (k->loads_over == over && t->keep.loading_bytes > 0 && in_time)
+        in_time = hl_cond_wait_until(&k->load_over, &k->lock, until_ns) == 0;
+    bool changed = k->loads_over != over;
+    pthread_mutex_unlock(&k->lock);
+    return changed && hl_now_ns() < until_ns;
+}
+
+/* True: there may be room now. */
+static bool yield_room(struct store_tier *t, uint64_t size, uint64_t over, uint64_t until_ns)
+{
+    return would_fit(t, size) && (yield_one(t) > 0 || await_load(t, over, until_ns));
 }
 
 /* Room for what was ordered: in a tier, or for what another process writes into the pool. */
@@ -420,13 +427,15 @@ static hl_status take_once(const struct taking *x)
 /* Evicts kept copies one by one until the order fits. */
 static hl_status take_room(const struct taking *x)
 {
-    uint64_t begun = hl_now_ns();
+    uint64_t until = hl_now_ns() + CANCEL_MS * HL_NS_PER_MS,
+             over = read_locked(x->s, &x->s->keep.loads_over);
     hl_status st = take_once(x);
     if (st != HL_ENOSPC)
         return st;
     atomic_fetch_add_explicit(&x->s->keep.wanted, 1, memory_order_relaxed);
     for (bool more = true; st == HL_ENOSPC && more;) {
-        more = yield_room(x->t, x->size, begun);
+        more = yield_room(x->t, x->size, over, until);
+        over = read_locked(x->s, &x->s->keep.loads_over);
         st = take_once(x); /* a load may have just ended */
     }
     atomic_fetch_sub_explicit(&x->s->keep.wanted, 1, memory_order_relaxed);
@@ -513,6 +522,8 @@ void store_keep_loaded(struct store *s, struct store_tier *t, const struct hl_ti
     bool in_l2 = where_of(t) == HL_KEEP_L2;
     pthread_mutex_lock(&s->keep.lock);
     t->keep.loading_bytes -= room;
+    s->keep.loads_over++;
+    pthread_cond_broadcast(&s->keep.load_over);
     if (st == HL_OK) {
         s->keep.counts.loads += in_l2 && !came_down;
         keep_enter(t, slot->id, room, came_down ? ENTRY_DOWN : in_l2 ? ENTRY_READ : ENTRY_RAISED);

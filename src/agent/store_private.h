@@ -139,6 +139,8 @@ struct store_keep_counts {
 
 struct store_keep {
     pthread_mutex_t lock;
+    pthread_cond_t load_over; /* loads_over has changed */
+    uint64_t loads_over;
     struct hl_keep rule; /* a tier's number there is its index in `tiers` */
     struct store_keep_counts counts;
     atomic_uint wanted; /* requests that need room now: loads give up theirs */

@@ -24,6 +24,7 @@
 
 #define TICK_MS        200
 #define LOCK_WAIT_MS   2000
+#define LOCK_LOOK_MS   10
 #define REVIVE_MAX     3 /* shims of one container that may be killed */
 #define SIGNED_WAIT_MS 2000
 
@@ -162,7 +163,7 @@ static bool revive_shim(struct hl_px *px, struct hl_px_entry *e)
     uint64_t deadline = hl_now_ns() + LOCK_WAIT_MS * HL_NS_PER_MS;
     hl_status st = hl_px_launch_shim(px, dir.s, &shim);
     while (st == HL_EBUSY && hl_now_ns() < deadline) { /* a child of the dead one holds it too */
-        poll(NULL, 0, 10);
+        poll(NULL, 0, LOCK_LOOK_MS);                   /* flock has no deadline */
         st = hl_px_launch_shim(px, dir.s, &shim);
     }
     pthread_mutex_lock(&px->lock);

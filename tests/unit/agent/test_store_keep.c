@@ -10,6 +10,7 @@
 #include "base/crc32.h"
 #include "mem/device/device.h"
 #include "mem/plank/plank.h"
+#include "os/cond.h"
 
 #define UNITS    16
 #define CAPACITY (UNITS * HL_POOL_UNIT)
@@ -51,6 +52,7 @@ static int setup(void **state)
     unlink(path);
     store = (struct store){.pool_path = path, .node = "node-1", .opts = {.l2_keep = 100}};
     pthread_mutex_init(&store.keep.lock, NULL);
+    hl_cond_init(&store.keep.load_over);
     open_store();
     return 0;
 }
