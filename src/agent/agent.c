@@ -314,12 +314,12 @@ static bool calls_drain(struct hl_agent *a)
 
 static void on_timer_closed(uv_handle_t *handle)
 {
-    *(int *)handle->data = 1;
+    *(bool *)handle->data = true;
 }
 
 static void close_timer(struct hl_agent *a)
 {
-    int closed = 0;
+    bool closed = false;
     a->link.timer.data = &closed;
     uv_close((uv_handle_t *)&a->link.timer, on_timer_closed);
     while (!closed)

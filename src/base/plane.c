@@ -67,7 +67,7 @@ static bool same_words(const struct hl_plane_cell *c, const char *const word[4])
 /* Returns the cell of these words, or the first free one of its probe sequence; NULL if there is
  * neither. */
 static struct hl_plane_cell *probe_cell(struct hl_plane_cells *t, uint32_t hash,
-                                        const char *const word[4], int *found)
+                                        const char *const word[4], bool *found)
 {
     for (uint32_t i = 0; i < HL_PLANE_PATHS_MAX; i++) {
         struct hl_plane_cell *c = &t->cell[(hash + i) % HL_PLANE_PATHS_MAX];
@@ -75,13 +75,13 @@ static struct hl_plane_cell *probe_cell(struct hl_plane_cells *t, uint32_t hash,
         if (!*found || same_words(c, word))
             return c;
     }
-    *found = 0;
+    *found = false;
     return NULL;
 }
 
 static struct hl_plane_cell *find_cell(struct hl_plane_cells *t, const char *const word[4])
 {
-    int found;
+    bool found;
     uint32_t hash = hash_words(word);
     struct hl_plane_cell *c = probe_cell(t, hash, word, &found);
     if (found)

@@ -66,7 +66,7 @@ static hl_status take_env(struct hl_api_key_value_list list, struct hl_env *out)
 static hl_status check_id(const char *id)
 {
     size_t len = strlen(id);
-    int ok = len > 0 && len <= HL_CONTAINER_ID_MAX && id[0] != '.';
+    bool ok = len > 0 && len <= HL_CONTAINER_ID_MAX && id[0] != '.';
     for (size_t i = 0; ok && i < len; i++)
         ok = isalnum((unsigned char)id[i]) || strchr("._-", id[i]) != NULL;
     if (ok)

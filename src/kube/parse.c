@@ -151,12 +151,12 @@ static json_t *parse_word(struct json_cursor *p, const char *word, json_t *value
 /* Parses the items between brackets into `group`. `one` parses an item; it returns 0 if there is
  * none or memory is short. */
 static json_t *parse_group(struct json_cursor *p, json_t *group, char end,
-                           int (*one)(struct json_cursor *p, json_t *group))
+                           bool (*one)(struct json_cursor *p, json_t *group))
 {
     p->at++;
     if (note_made(p, group) == NULL || take_char(p, end))
         return group;
-    int ok;
+    bool ok;
     do
         ok = one(p, group);
     while (ok && take_char(p, ','));
@@ -166,7 +166,7 @@ static json_t *parse_group(struct json_cursor *p, json_t *group, char end,
     return NULL;
 }
 
-static int parse_item(struct json_cursor *p, json_t *list)
+static bool parse_item(struct json_cursor *p, json_t *list)
 {
     json_t *value = parse_value(p);
     return value != NULL && json_array_append_new(list, value) == 0;
@@ -317,12 +317,12 @@ static void pass_value(struct json_cursor *p)
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-static int parse_member(struct json_cursor *p, json_t *object)
+static bool parse_member(struct json_cursor *p, json_t *object)
 {
     skip_space(p);
     const char *from = p->at, *key = from + 1;
     if (p->at == p->end || *p->at != '"')
-        return 0;
+        return false;
     bool plain = pass_string(p) == STRING_PLAIN;
     size_t len = plain ? (size_t)(p->at - from) - 2 : 0;
     json_t *odd = plain ? NULL : parse_slowly(p, from);

@@ -225,7 +225,7 @@ hl_status lease_start(const struct lease_opts *opts, struct lease **out)
     return HL_OK;
 }
 
-int lease_is_held(const struct lease *l)
+bool lease_is_held(const struct lease *l)
 {
     return atomic_load(&l->held);
 }

@@ -33,7 +33,7 @@ struct lease_opts {
 };
 
 hl_status lease_start(const struct lease_opts *opts, struct lease **out) HL_CHECK;
-int lease_is_held(const struct lease *l);
+bool lease_is_held(const struct lease *l);
 /* Waits for the thread, then releases the Lease if it is held. The client must not be cancelled
  * yet. NULL is allowed. */
 void lease_stop(struct lease *l);

@@ -155,7 +155,7 @@ static bool was_taken(const json_t *status, struct hl_volcano_pod *out)
         "Terminated", "Preempting", "NodeAffinity", "UnexpectedAdmissionError"};
     const char *reason = hl_json_str(status, "reason", "");
     const json_t *target = find_condition(status, "DisruptionTarget", "True");
-    int found = target != NULL;
+    bool found = target != NULL;
     for (size_t i = 0; i < HL_ARRAY_LEN(reasons); i++)
         found |= strcmp(reason, reasons[i]) == 0;
     if (found)

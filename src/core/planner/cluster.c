@@ -34,15 +34,15 @@ void hl_cluster_fini(struct hl_cluster *c)
 }
 
 /* The position of the name, or where to insert it. strverscmp sorts node-2 before node-10. */
-static size_t node_position(const struct hl_cluster *c, const char *name, int *found)
+static size_t node_position(const struct hl_cluster *c, const char *name, bool *found)
 {
     size_t low = 0, high = c->count;
-    *found = 0;
+    *found = false;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         int d = strverscmp(c->nodes[mid].name, name);
         if (d == 0) {
-            *found = 1;
+            *found = true;
             return mid;
         }
         if (d < 0)
@@ -175,7 +175,7 @@ static hl_status cluster_add_index(struct hl_cluster *c)
 hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *node)
 {
     struct hl_cluster_node n = {0};
-    int found;
+    bool found;
     hl_status st = node_read(node, &n);
     if (st == HL_OK)
         st = cluster_grow(c);
@@ -205,7 +205,7 @@ hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *no
 
 void hl_cluster_remove(struct hl_cluster *c, const char *name)
 {
-    int found;
+    bool found;
     size_t at = node_position(c, name, &found);
     if (!found)
         return;
@@ -217,7 +217,7 @@ void hl_cluster_remove(struct hl_cluster *c, const char *name)
 
 struct hl_cluster_node *hl_cluster_find(const struct hl_cluster *c, const char *name)
 {
-    int found;
+    bool found;
     size_t at = node_position(c, name, &found);
     return found ? &c->nodes[at] : NULL;
 }
@@ -264,7 +264,7 @@ void hl_cluster_set_time(struct hl_cluster *c, int64_t now_ms, int64_t grace_ms)
 void hl_cluster_set_busy_at(struct hl_cluster *c, size_t *at, const char *name, int numa_id,
                             bool busy)
 {
-    int found = 1;
+    bool found = true;
     if (*at >= c->count || strcmp(c->nodes[*at].name, name) != 0)
         *at = node_position(c, name, &found);
     struct hl_cluster_slot *s = found ? find_slot(&c->nodes[*at], numa_id) : NULL;

@@ -47,13 +47,13 @@ static hl_status own_address(const char *rank0, int timeout_ms, char *out, size_
     char host[INET6_ADDRSTRLEN];
     HL_TRY(hl_addr_resolve(rank0, timeout_ms, &to));
     int fd = socket(to.sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    int ok = fd >= 0 && connect(fd, (struct sockaddr *)&to.sa, to.len) == 0 &&
-             getsockname(fd, (struct sockaddr *)&own, &len) == 0;
+    bool ok = fd >= 0 && connect(fd, (struct sockaddr *)&to.sa, to.len) == 0 &&
+              getsockname(fd, (struct sockaddr *)&own, &len) == 0;
     hl_status st = ok ? HL_OK : hl_fail(HL_EUNAVAIL, "no route from here to rank 0, %s: %m", rank0);
     if (fd >= 0)
         close(fd);
     HL_TRY(st);
-    int v6 = own.ss_family == AF_INET6;
+    bool v6 = own.ss_family == AF_INET6;
     const void *bytes = v6 ? (const void *)&((struct sockaddr_in6 *)&own)->sin6_addr
                            : (const void *)&((struct sockaddr_in *)&own)->sin_addr;
     inet_ntop(own.ss_family, bytes, host, sizeof(host));

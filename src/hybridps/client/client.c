@@ -282,7 +282,7 @@ int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
         hl_chunk_pool_settle_ahead(h->pool); /* so that the result stays valid */
         if (x->chunk != HL_TENSOR_NONE)
             hl_chunk_pool_info(h->pool, x->chunk, &info);
-        int has = x->state != HYBRIDPS_FREE;
+        bool has = x->state != HYBRIDPS_FREE;
         told = (hybridps_tensor_info){.chunk = x->chunk,
                                       .offset = x->offset,
                                       .bytes = x->bytes,

@@ -20,8 +20,8 @@ struct walk {
     uint32_t seg_count, seg_cap;
     /* state of the chunk that is walked */
     uint32_t chunk;
-    int device, host;
-    int dirty;    /* evicting it would cost an extra copy */
+    bool device, host;
+    bool dirty;   /* evicting it would cost an extra copy */
     uint32_t seg; /* its current segment, if `device` */
 };
 
@@ -109,17 +109,17 @@ static void close_segment(struct walk *w, int again)
 
 static hl_status on_device(struct walk *w, int64_t at, uint32_t what)
 {
-    int copy = w->m->o.copy;
+    bool copy = w->m->o.copy;
     if (w->device)
         close_segment(w, 1);
-    int fresh = !w->device && !w->host;
+    bool fresh = !w->device && !w->host;
     HL_TRY(add_seg(w, at));
-    w->device = 1;
+    w->device = true;
     if (!copy) {
-        w->host = 0;
+        w->host = false;
     } else if (fresh || (what & WRITE_DEVICE)) {
-        w->host = 0;
-        w->dirty = 1;
+        w->host = false;
+        w->dirty = true;
     }
     return HL_OK;
 }
@@ -129,11 +129,11 @@ static void on_host(struct walk *w, uint32_t what)
     if (w->device) {
         struct plan_seg *s = &w->p->segs[w->seg];
         s->owed = 1;
-        w->dirty = 0;
+        w->dirty = false;
         if (!w->m->o.copy || (what & WRITE_HOST))
-            w->device = 0;
+            w->device = false;
     }
-    w->host = 1;
+    w->host = true;
 }
 
 /* The content ends, or the planned time does. */
@@ -141,7 +141,7 @@ static void on_end(struct walk *w)
 {
     if (w->device)
         close_segment(w, 0);
-    w->device = w->host = w->dirty = 0;
+    w->device = w->host = w->dirty = false;
 }
 
 static hl_status walk_chunk(struct walk *w, const struct event *e, const struct event *end)
@@ -149,9 +149,9 @@ static hl_status walk_chunk(struct walk *w, const struct event *e, const struct 
     const struct plan_model *m = w->m;
     size_t moments = m->t->moment_count;
     int64_t first_device = PLAN_NEVER;
-    w->dirty = 0;
+    w->dirty = false;
     w->host = m->o.on_host != NULL ? m->o.on_host[w->chunk] : m->t->chunks[w->chunk].has_content;
-    w->device = m->o.on_device != NULL ? m->o.on_device[w->chunk] : 0;
+    w->device = m->o.on_device != NULL ? m->o.on_device[w->chunk] : false;
     w->p->first[w->chunk] = w->seg_count;
     if (w->device) {
         HL_TRY(add_seg(w, -1));

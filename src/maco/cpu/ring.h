@@ -60,10 +60,10 @@ struct hl_maco_spsc {
     uint64_t mask;
 };
 
-static inline int hl_maco_spsc_room(struct hl_maco_spsc *q)
+static inline bool hl_maco_spsc_room(struct hl_maco_spsc *q)
 {
     if (q->staged - q->tail_seen <= q->mask)
-        return 1;
+        return true;
     q->tail_seen = __atomic_load_n(&q->tail, __ATOMIC_SEQ_CST);
     return q->staged - q->tail_seen <= q->mask;
 }

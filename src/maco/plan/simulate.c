@@ -10,7 +10,7 @@
 enum happening { READY, DONE, LINK };
 
 struct worker {
-    int busy;
+    bool busy;
     struct hl_heap own;  /* MACO_DIRECT: ready tasks that only it may run */
     uint32_t head, tail; /* MACO_SCHEDULER: its queue */
     uint64_t load;       /* cost of its queued tasks and of the running one */
@@ -166,7 +166,7 @@ static hl_status sim_add_trigger(struct run *r, uint32_t event)
 
 static hl_status begin_compute(struct run *r, uint32_t w, uint32_t task)
 {
-    r->workers[w].busy = 1;
+    r->workers[w].busy = true;
     return start_task(r, task, w, 0, hl_maco_cost(&r->p->tasks[task]), 0);
 }
 
@@ -231,7 +231,7 @@ static hl_status task_done(struct run *r, uint32_t task)
 {
     uint32_t w = r->ran_on[task];
     if (!hl_maco_is_comm(r->p->tasks[task].type)) {
-        r->workers[w].busy = 0;
+        r->workers[w].busy = false;
         HL_TRY(touch_worker(r, w));
         if (r->m->policy == MACO_SCHEDULER)
             r->workers[w].load -= hl_maco_cost(&r->p->tasks[task]);

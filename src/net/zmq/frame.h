@@ -74,7 +74,7 @@ static inline size_t hl_mig_bitmap_len(uint32_t chunk_count)
     return ((size_t)chunk_count + 7) / 8;
 }
 
-static inline int hl_mig_bit(const uint8_t *bitmap, uint32_t chunk)
+static inline bool hl_mig_bit(const uint8_t *bitmap, uint32_t chunk)
 {
     return bitmap[chunk / 8] >> (chunk % 8) & 1;
 }
