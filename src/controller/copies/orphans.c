@@ -50,7 +50,7 @@ static void free_orphan(struct hl_controller *c, const struct orphan *o)
     struct hl_api_text_list ids = {items, 1};
     copies_remove(c, o->id);
     if (o->seen.archived) {
-        hl_warn("orphan shard goes to the archive's trash id=%s", id.s);
+        hl_warn("orphan shard is moved to the archive's trash id=%s", id.s);
         controller_hold(c);
         hl_call_l3_drop_archived_async(
             c->l3, &(struct hl_api_l3_drop_archived_params){ids, cluster.s, .trash = true},

@@ -42,7 +42,7 @@ static void tend_closing(struct hl_ucx_peer *p, uint64_t now_ns)
     }
     if (now_ns - p->since_ns < CLOSE_MAX_NS)
         return;
-    hl_debug("net server: %u sends and %u receives of the dropped client %s did not come back",
+    hl_debug("net server: %u sends and %u receives of the dropped client %s did not complete",
              p->sends, p->refusing, p->name);
     hl_ucx_peer_enter(p, HL_UCX_PEER_STUCK);
 }
