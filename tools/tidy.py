@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 FUNCTION_LINES, FILE_LINES, LINE_COLUMNS = 70, 700, 100
-PYTHON_FILE_LINES, PYTHON_COLUMNS = 800, 170
+PYTHON_FILE_LINES, PYTHON_COLUMNS = 800, 170  # of tests and tools; python/ has those of C
 README_LINES, PROSE_COLUMNS = 30, 100
 GENERATED = ("docs/config.md",)
 CODE_SPAN = re.compile(r"`[^`]*`")
@@ -62,12 +62,13 @@ SUBJECTS_SINCE = "ac84bcf"  # commits before it are as they are
 
 def check_python(where, text, errors):
     lines = text.splitlines()
-    most = FILE_LINES if where.parts[0] == "python" else PYTHON_FILE_LINES
+    product = where.parts[0] == "python"
+    most, columns = (FILE_LINES, LINE_COLUMNS) if product else (PYTHON_FILE_LINES, PYTHON_COLUMNS)
     if len(lines) > most:
         errors.append(f"{where}: {len(lines)} lines, at most {most}")
     for number, line in enumerate(lines, 1):
-        if len(line) > PYTHON_COLUMNS:
-            errors.append(f"{where}:{number}: {len(line)} columns, at most {PYTHON_COLUMNS}")
+        if len(line) > columns:
+            errors.append(f"{where}:{number}: {len(line)} columns, at most {columns}")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno - node.lineno >= FUNCTION_LINES:
             errors.append(f"{where}:{node.lineno}: function of {node.end_lineno - node.lineno + 1} lines, at most {FUNCTION_LINES}")

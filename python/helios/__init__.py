@@ -34,7 +34,8 @@ from .session import Rank, Saved, Session
 __version__ = "0.1.0"
 __all__ = [
     "init", "close", "session", "rank", "load_state_dict", "save_state_dict", "model_config",
-    "meta", "naming", "version", "stats", "report", "activity", "waiting", "Session", "Rank", "Saved", "Piece", "hugging_face_config",
+    "meta", "naming", "version", "stats", "report", "activity", "waiting", "Session", "Rank",
+    "Saved", "Piece", "hugging_face_config",
     "parts_of",
     "HeliosError", "AlreadyExists", "Busy", "Canceled", "Conflict", "Corrupt", "InternalError",
     "InvalidArgument", "IoFailed", "LibraryNotFound", "NoSpace", "NotFound", "NotPermitted",
@@ -116,5 +117,6 @@ for _function in (load_state_dict, save_state_dict, model_config, meta, naming, 
     _signature = inspect.signature(_method)
     _function.__doc__ = _method.__doc__
     # without self
-    _function.__signature__ = _signature.replace(parameters=list(_signature.parameters.values())[1:])
+    _function.__signature__ = _signature.replace(
+        parameters=list(_signature.parameters.values())[1:])
 del _function, _method, _signature

@@ -38,7 +38,8 @@ def main() -> int:
         print(USAGE)
         return 0
     if words != ["info"]:
-        print(f"helios: {words[0]!r} is not a command\n{USAGE}" if words and words[0] != "info" else USAGE, file=sys.stderr)
+        print(f"helios: {words[0]!r} is not a command\n{USAGE}" if words and words[0] != "info"
+              else USAGE, file=sys.stderr)
         return 2
     return info()
 

@@ -104,7 +104,8 @@ _PROTOTYPES = {
     "helios_request_place": (c_int, [c_void_p, c_char_p, c_int64, POINTER(_Split), POINTER(_Place),
                                      POINTER(POINTER(_ShardList))]),
     "helios_shard_list_free": (None, [POINTER(_ShardList)]),
-    "helios_names_under": (c_int, [POINTER(c_char_p), c_size_t, c_char_p, POINTER(POINTER(_Names))]),
+    "helios_names_under": (c_int,
+                           [POINTER(c_char_p), c_size_t, c_char_p, POINTER(POINTER(_Names))]),
     "helios_parts_of": (c_int, [c_char_p, POINTER(_Split), c_int, POINTER(c_char_p), c_size_t,
                                 POINTER(POINTER(_Names))]),
     "helios_names_free": (None, [POINTER(_Names)]),
@@ -126,7 +127,8 @@ _PROTOTYPES = {
     "helios_activity": (c_int, [c_int]),
     "helios_joined": (c_int, [c_uint32]),
     "helios_generation": (c_uint32, []),
-    "helios_join_gang": (c_int, [c_void_p, c_char_p, c_int, c_int, c_int, POINTER(ctypes.c_int32), c_char_p, c_size_t]),
+    "helios_join_gang": (c_int, [c_void_p, c_char_p, c_int, c_int, c_int, POINTER(ctypes.c_int32),
+                                 c_char_p, c_size_t]),
 }
 
 
@@ -297,22 +299,25 @@ def _take_names(lib: ctypes.CDLL, code: int, out: Any) -> list[str]:
 def names_under(names: Sequence[str], naming: str) -> list[str]:
     """Megatron-core's names for these tensors of whole layers under that naming, in order."""
     lib, given, out = library(), _given(names), POINTER(_Names)()
-    return _take_names(lib, lib.helios_names_under(given, len(names), naming.encode(), ctypes.byref(out)), out)
+    return _take_names(lib,
+                       lib.helios_names_under(given, len(names), naming.encode(),
+                                              ctypes.byref(out)), out)
 
 
 def parts_of(config: str, split: Split | None, pp: int, names: Sequence[str]) -> list[str]:
     """The part that a rank of stage `pp` saves each of these tensors in. `config`: a model's, or a
     Hugging Face config, which counts as one stage; `split` overrides its sizes."""
     lib, given, out = library(), _given(names), POINTER(_Names)()
-    return _take_names(lib, lib.helios_parts_of(config.encode(), _split(split), pp, given, len(names), ctypes.byref(out)), out)
+    return _take_names(lib, lib.helios_parts_of(config.encode(), _split(split), pp, given,
+                                                len(names), ctypes.byref(out)), out)
 
 
 class Client:
     """A connection to the Controller and the L3 pool. Methods raise HeliosError subclasses.
 
     Any thread may call it; never use it in a forked child (open another one there). After close()
-    the bytes of live mappings stay readable: the C client is closed with the last of them, and so is
-    that of a client that is dropped without close().
+    the bytes of live mappings stay readable: the C client is closed with the last of them, and so
+    is that of a client that is dropped without close().
     """
 
     def __init__(self, controller: str | None = None, l3: str | None = None,
@@ -410,7 +415,8 @@ class Client:
             slot.shape, slot.rank = ctypes.cast(shape, POINTER(c_int64)), len(tensor.shape)
             slot.data = tensor.address
         out = _Shard()
-        put = (self._use(), model.encode(), version, ctypes.byref(_Place(pp, tp, ep)), part.encode(),
+        put = (self._use(), model.encode(), version, ctypes.byref(_Place(pp, tp, ep)),
+               part.encode(),
                raw, len(tensors))
         failed: list[BaseException] = []
 
@@ -441,11 +447,13 @@ class Client:
         self._check(self._lib.helios_version_abandon(
             self._use(), model.encode(), version, rank, reason.encode(errors="replace")))
 
-    def join_gang(self, job: str, attempt: int, container: int, local_rank: int) -> tuple[int, dict[str, str]]:
+    def join_gang(self, job: str, attempt: int, container: int,
+                  local_rank: int) -> tuple[int, dict[str, str]]:
         """Number of the gang's current size, counted from 0, and the environment of that process
         for it; {}: it has no place yet. Raises NotFound when it no longer belongs to the gang."""
         number, env = ctypes.c_int32(), ctypes.create_string_buffer(1 << 14)
-        self._check(self._lib.helios_join_gang(self._use(), job.encode(), attempt, container, local_rank,
+        self._check(self._lib.helios_join_gang(self._use(), job.encode(), attempt, container,
+                                               local_rank,
                                                ctypes.byref(number), env, len(env)))
         lines = env.value.decode().splitlines()
         return number.value, dict(line.split("=", 1) for line in lines)

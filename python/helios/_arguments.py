@@ -1,6 +1,7 @@
 """Checks of the public functions' arguments, independent of torch.
 
-Each check returns the value, or raises InvalidArgument with the name, the value and what is allowed.
+Each check returns the value, or raises InvalidArgument with the name, the value and what is
+allowed.
 """
 from __future__ import annotations
 

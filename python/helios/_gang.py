@@ -1,8 +1,8 @@
 """The place of this process in a gang whose size may change (data_parallel_size: {min, max}).
 
-The Controller knows the place. A process asks whenever its gang forms, and rank 0 asks when all ranks have
-saved. If the gang then has a different size, all ranks leave and form it again. Nothing is lost,
-because everything has just been saved.
+The Controller knows the place. A process asks whenever its gang forms, and rank 0 asks when all
+ranks have saved. If the gang then has a different size, all ranks leave and form it again. Nothing
+is lost, because everything has just been saved.
 """
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def resizes() -> bool:
 def ask(client: _abi.Client) -> tuple[int, dict[str, str]]:
     """Number of the current size, and the environment that goes with it; {}: ask again."""
     env = os.environ
-    return client.join_gang(env["HELIOS_JOB"], int(env["HELIOS_ATTEMPT"]), int(env["HELIOS_CONTAINER"]),
+    return client.join_gang(env["HELIOS_JOB"], int(env["HELIOS_ATTEMPT"]),
+                            int(env["HELIOS_CONTAINER"]),
                             int(env["LOCAL_RANK"]))
 
 

@@ -45,11 +45,12 @@ def load() -> ctypes.CDLL:
 def _why(failed: dict[str, str]) -> str:
     """The first existing candidate is the intended one: say what it lacks, nothing of others."""
     if os.environ.get("HELIOS_LIBRARY"):
-        return f"the library that HELIOS_LIBRARY names cannot be loaded ({'; '.join(failed.values())})"
+        return ("the library that HELIOS_LIBRARY names cannot be loaded "
+                f"({'; '.join(failed.values())})")
     for path, error in failed.items():
         if os.path.exists(path):
             requires = pathlib.Path(path).with_name("libhelios.requires")  # in a wheel
             needs = f"; {requires.read_text(encoding='utf-8').strip()}" if requires.exists() else ""
             return f"{path} cannot be loaded ({error}){needs}"
-    return (f"{SONAME} is not found ({'; '.join(failed.values())}): install the package libhelios0 or Helios's wheel, build it "
-            "with './run build', or name it in HELIOS_LIBRARY")
+    return (f"{SONAME} is not found ({'; '.join(failed.values())}): install the package libhelios0 "
+            "or Helios's wheel, build it with './run build', or name it in HELIOS_LIBRARY")

@@ -21,7 +21,8 @@ _watching = threading.Lock()
 def _lines() -> list[tuple[str, str]]:
     try:
         with open(os.environ.get("HELIOS_MEETING", ""), encoding="utf-8") as file:
-            return [(name, value) for name, _, value in (line.strip().partition("=") for line in file)]
+            return [(name, value)
+                    for name, _, value in (line.strip().partition("=") for line in file)]
     except OSError:
         return []  # no file was ever written
 

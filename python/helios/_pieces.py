@@ -36,17 +36,19 @@ class Piece:
     def __post_init__(self) -> None:
         torch = _tensors.torch_module()
         if not isinstance(self.tensor, torch.Tensor):
-            raise InvalidArgument(f"Piece: {_arguments.told('tensor', self.tensor)} must be a torch tensor")
+            raise InvalidArgument(f"Piece: {_arguments.told('tensor', self.tensor)} must be a "
+                                  "torch tensor")
         _tensors.check("Piece", self.tensor)
         if not isinstance(self.shape, (tuple, list)):
-            raise InvalidArgument(f"Piece: {_arguments.told('shape', self.shape)} must be that of the parameter, "
-                                  "a tuple of sizes")
-        shape = tuple(_arguments.integer("Piece: size in shape", size, 0, _arguments.INT64_MAX) for size in self.shape)
+            raise InvalidArgument(f"Piece: {_arguments.told('shape', self.shape)} must be that of "
+                                  "the parameter, a tuple of sizes")
+        shape = tuple(_arguments.integer("Piece: size in shape", size, 0, _arguments.INT64_MAX)
+                      for size in self.shape)
         start = _arguments.integer("Piece: start", self.start, 0, _arguments.INT64_MAX)
         count = self.tensor.numel()
         if start + count > math.prod(shape):
-            raise InvalidArgument(f"Piece: {count} elements from {start} on are not in a tensor of shape {list(shape)}, "
-                                  f"which has {math.prod(shape)}")
+            raise InvalidArgument(f"Piece: {count} elements from {start} on are not in a tensor of "
+                                  f"shape {list(shape)}, which has {math.prod(shape)}")
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "start", start)
 
@@ -100,7 +102,8 @@ def _held(name: str, tensor: Any) -> _Held:
     if match is None:
         return _Held(0, tensor.numel(), tuple(tensor.shape), tensor.reshape(-1))
     start = int(match[1])
-    return _Held(start, start + tensor.numel(), tuple(int(n) for n in match[2].split("x") if n), tensor.reshape(-1))
+    return _Held(start, start + tensor.numel(), tuple(int(n) for n in match[2].split("x") if n),
+                 tensor.reshape(-1))
 
 
 def _check(name: str, held: list[_Held], where: str) -> int:
@@ -108,15 +111,17 @@ def _check(name: str, held: list[_Held], where: str) -> int:
     at, shape = 0, held[0].shape
     for piece in held:
         if piece.shape != shape:
-            raise Corrupt(f"{where}: the pieces of '{name}' are of shapes {list(shape)} and {list(piece.shape)}; "
-                          "use another version")
+            raise Corrupt(f"{where}: the pieces of '{name}' are of shapes {list(shape)} and "
+                          f"{list(piece.shape)}; use another version")
         if piece.start != at:
             low, high = sorted((at, piece.start))
             raise Corrupt(f"{where}: elements [{low}, {high}) of '{name}' are in "
-                          f"{'no piece' if piece.start > at else 'several pieces'}; use another version")
+                          f"{'no piece' if piece.start > at else 'several pieces'}; use another "
+                          "version")
         at = piece.end
     if at != math.prod(shape):
-        raise Corrupt(f"{where}: elements [{at}, {math.prod(shape)}) of '{name}' are in no piece; use another version")
+        raise Corrupt(f"{where}: elements [{at}, {math.prod(shape)}) of '{name}' are in no piece; "
+                      "use another version")
     return at
 
 
@@ -147,14 +152,16 @@ def joined(tensors: Mapping[str, Any], ranges: Mapping[str, tuple[int, int]] | N
         if ranges is None and not is_piece(name):
             continue
         groups.setdefault(plain(name), []).append(_held(name, tensor))
-    out = {} if ranges is not None else {name: t for name, t in tensors.items() if not is_piece(name)}
+    out = {} if ranges is not None else {name: t for name, t in tensors.items()
+                                         if not is_piece(name)}
     found = set()
     for name, held in groups.items():
         held.sort(key=lambda piece: (piece.start, piece.end))
         count = _check(name, held, where)
         if ranges is None:
             if name in out or name in model:
-                raise Corrupt(f"{where}: '{name}' is stored both whole and in pieces; use another version")
+                raise Corrupt(f"{where}: '{name}' is stored both whole and in pieces; use another "
+                              "version")
             out[name] = _take(held, 0, count).view(held[0].shape)
             continue
         parameter = _parameter(name, ranges)
@@ -162,7 +169,8 @@ def joined(tensors: Mapping[str, Any], ranges: Mapping[str, tuple[int, int]] | N
             continue
         low, high = ranges[parameter]
         if not 0 <= low <= high <= count:
-            raise InvalidArgument(f"ranges: '{parameter}' has elements [0, {count}), not [{low}, {high})")
+            raise InvalidArgument(f"ranges: '{parameter}' has elements [0, {count}), not [{low}, "
+                                  f"{high})")
         found.add(parameter)
         out[name] = _take(held, low, high)
     missing = set(ranges or ()) - found

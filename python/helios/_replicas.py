@@ -98,7 +98,9 @@ def check(state: Any, me: Any) -> None:
     if me.global_rank in said:
         _steps.trouble(said[me.global_rank])
     rank, text = min(said.items())
-    raise Differs(f"rank {rank} {text}: nothing is saved, the gang continues from its last version", frozenset(said))
+    raise Differs(
+        f"rank {rank} {text}: nothing is saved, the gang continues from its last version",
+        frozenset(said))
 
 
 def _hold(tensors: Mapping[str, Any]) -> None:

@@ -124,8 +124,9 @@ def select_share(parts: list[str], dp: int, dp_size: int | None, where: str) -> 
     sizes = {int(match[2]) for match in found}
     if len(sizes) > 1 or (dp_size is not None and sizes != {dp_size}):
         raise InvalidArgument(
-            f"{where}: the optimizer state was saved in shares of {max(sizes)} data-parallel ranks, "
-            f"and this gang has {dp_size}: pass dp=0 to dp={max(sizes) - 1} for one share each")
+            f"{where}: the optimizer state was saved in shares of {max(sizes)} data-parallel "
+            f"ranks, and this gang has {dp_size}: pass dp=0 to dp={max(sizes) - 1} for one share "
+            "each")
     prefix = share(dp, sizes.pop())
     if dp and not any(part.startswith(prefix) for part in parts):
         raise InvalidArgument(f"{where}: data-parallel rank {dp} has no optimizer state")

@@ -42,7 +42,8 @@ def report(step: int, loss: float = math.nan, tokens: int = 0) -> None:
     Raises InvalidArgument for a step below 0.
     """
     global _report, _highest, _last, _waited_ns
-    if type(step) is not int or type(loss) is not float or type(tokens) is not int or (step | tokens) >> 63:
+    plain = type(step) is int and type(loss) is float and type(tokens) is int
+    if not plain or (step | tokens) >> 63:
         step, tokens = (_arguments.integer(name, value, 0, _arguments.INT64_MAX)
                         for name, value in (("step", step), ("tokens", tokens)))
         loss = _number("loss", loss)
@@ -89,7 +90,8 @@ def activity(word: str) -> None:
     taken to hang.
     """
     if not isinstance(word, str) or word not in ACTIVITIES:
-        raise errors.InvalidArgument(f"{_arguments.told('word', word)} must be one of {', '.join(ACTIVITIES)}")
+        raise errors.InvalidArgument(f"{_arguments.told('word', word)} must be one of "
+                                     f"{', '.join(ACTIVITIES)}")
     if _is_read():
         _abi.check(_abi.library().helios_activity(1 + ACTIVITIES.index(word)))
 

@@ -20,9 +20,9 @@ def _torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:
-        raise Unsupported(f"torch cannot be imported by {sys.executable} ({error}): install it there "
-                          f"({sys.executable} -m pip install torch), or run the Python that has it "
-                          "(Debian's python3-torch is for /usr/bin/python3)") from None
+        raise Unsupported(f"torch cannot be imported by {sys.executable} ({error}): install it "
+                          f"there ({sys.executable} -m pip install torch), or run the Python that "
+                          "has it (Debian's python3-torch is for /usr/bin/python3)") from None
     return torch
 
 
@@ -44,7 +44,8 @@ def _names() -> dict[Any, str]:
     return {dtype: name for name, dtype in reversed(_dtypes().items())}
 
 
-def views(mapped: Mapped, where: str, copy: bool, origin: Mapping[str, str] | None = None) -> dict[str, "torch.Tensor"]:
+def views(mapped: Mapped, where: str, copy: bool,
+          origin: Mapping[str, str] | None = None) -> dict[str, "torch.Tensor"]:
     """The tensors of one mapped shard, in file order. Raises Corrupt if a ``helios.*`` entry of the
     shard's header differs from `origin`.
 
@@ -58,8 +59,8 @@ def views(mapped: Mapped, where: str, copy: bool, origin: Mapping[str, str] | No
     header = safetensors.parse_header(head, mapped.size, where)
     for key, value in (origin or {}).items():
         if header.metadata.get(key, value) != value:
-            raise Corrupt(f"{where}: the shard's own header says {key} = {header.metadata[key]!r}, not {value!r}: "
-                          "the catalogue is wrong; use another version")
+            raise Corrupt(f"{where}: the shard's own header says {key} = {header.metadata[key]!r}, "
+                          f"not {value!r}: the catalogue is wrong; use another version")
     out = {}
     for entry in sorted(header.entries.values(), key=lambda e: (e.begin, e.end)):
         dtype, width = _dtypes()[entry.dtype], safetensors.DTYPE_BYTES[entry.dtype]
@@ -105,24 +106,27 @@ def check(name: str, tensor: Any) -> None:
     torch = _torch()
     is_tensor = isinstance(tensor, torch.Tensor)
     if is_tensor and torch.nn.parameter.is_lazy(tensor):
-        raise InvalidArgument(f"parameter '{name}' of a lazy module has no shape yet: call the module with a batch "
-                              "first")
+        raise InvalidArgument(f"parameter '{name}' of a lazy module has no shape yet: call the "
+                              "module with a batch first")
     if not is_tensor and not all(
             hasattr(tensor, attribute) for attribute in ("read_into", "shape", "dtype")):
         raise InvalidArgument(f"'{name}' is a {type(tensor).__name__}, not a torch tensor")
     if tensor.dtype not in _names():
         raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.dtype}")
     if is_tensor and tensor.is_nested:
-        raise InvalidArgument(f"tensor '{name}': Helios cannot store a nested tensor: save the tensors that .unbind() "
-                              "gives")
+        raise InvalidArgument(f"tensor '{name}': Helios cannot store a nested tensor: save the "
+                              "tensors that .unbind() gives")
     if is_tensor and tensor.layout is not torch.strided:
-        raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.layout}, call .to_dense() on it")
+        raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.layout}, call "
+                              ".to_dense() on it")
     if is_tensor and tensor.is_meta:
-        raise InvalidArgument(f"tensor '{name}' has no data (device meta): load or initialize it first")
+        raise InvalidArgument(f"tensor '{name}' has no data (device meta): load or initialize it "
+                              "first")
 
 
 def on_host(name: str, tensor: "torch.Tensor") -> "torch.Tensor":
-    """The tensor's values as contiguous bytes in host memory. Raises InvalidArgument if the tensor has no memory."""
+    """The tensor's values as contiguous bytes in host memory. Raises InvalidArgument if the tensor
+    has no memory."""
     # A lazy negative's bytes have the other sign.
     plain = tensor.detach().cpu().resolve_neg().contiguous()
     try:
@@ -130,8 +134,9 @@ def on_host(name: str, tensor: "torch.Tensor") -> "torch.Tensor":
     except RuntimeError:  # a tensor inside vmap or grad of functorch
         address = 0
     if address == 0 and plain.numel() > 0:
-        raise InvalidArgument(f"tensor '{name}' ({type(tensor).__name__}) has no memory of its own: save the plain "
-                              "tensor that it stands for, or fill its storage first")
+        raise InvalidArgument(f"tensor '{name}' ({type(tensor).__name__}) has no memory of its "
+                              "own: save the plain tensor that it stands for, or fill its storage "
+                              "first")
     return plain
 
 

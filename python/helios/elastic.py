@@ -76,7 +76,8 @@ def replaces() -> bool:
     return os.environ.get("HELIOS_RECOVERY") == "replace"
 
 
-def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 60, attempts: int = 5,
+def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 60,
+        attempts: int = 5,
         warm: Callable[[], Any] | None = None) -> T:
     """Call train(gang), again after each loss, and return what it returns.
 
@@ -91,7 +92,8 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
     version.
     """
     if not callable(train):
-        raise errors.InvalidArgument(f"{_arguments.told('train', train)} must be a function of a Gang")
+        raise errors.InvalidArgument(f"{_arguments.told('train', train)} must be a function of a "
+                                     "Gang")
     _arguments.integer("attempts", attempts, 1)
     _park(warm)
     meeting = _Meeting(backend, float(timeout))
@@ -117,7 +119,8 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
             error.__traceback__ = None  # frees its frames' process groups: others wait on them
             del error
         meeting.leave()
-        print(f"helios.elastic: rank {meeting.rank} rejoins the gang: {cause}", file=sys.stderr, flush=True)
+        print(f"helios.elastic: rank {meeting.rank} rejoins the gang: {cause}", file=sys.stderr,
+              flush=True)
 
 
 # ---- a parked process -------------------------------------------------------------------------
@@ -171,7 +174,8 @@ class _Meeting:
     """Where the ranks of a gang meet, generation after generation."""
 
     def __init__(self, backend: str, timeout: float) -> None:
-        self.rank, self.world = Rank.from_environment().global_rank, Rank.from_environment().world_size
+        place = Rank.from_environment()
+        self.rank, self.world = place.global_rank, place.world_size
         self._backend, self._timeout = backend, timeout
         self._before = 0  # the last generation that this process was in
         self._store: Any = None
@@ -186,7 +190,8 @@ class _Meeting:
         _steps.activity("joining")
         missing = [name for name in ENVIRONMENT if not os.environ.get(name)]
         if missing:
-            raise errors.InvalidArgument(f"{missing[0]} is not set: start ranks with 'helios submit'")
+            raise errors.InvalidArgument(f"{missing[0]} is not set: start ranks with 'helios "
+                                         "submit'")
         deadline = self._take_place()
         while True:
             try:
@@ -198,9 +203,11 @@ class _Meeting:
                 deadline = self._take_place()
             except BROKEN as error:
                 why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-                print(f"helios.elastic: rank {self.rank} rejoins the gang: {why}", file=sys.stderr, flush=True)
+                print(f"helios.elastic: rank {self.rank} rejoins the gang: {why}", file=sys.stderr,
+                      flush=True)
                 if time.monotonic() >= deadline or not replaces():
-                    raise errors.TimedOut(f"the gang did not come together within {self._timeout:g} s: "
+                    raise errors.TimedOut("the gang did not come together within "
+                                          f"{self._timeout:g} s: "
                                           f"{str(error).splitlines()[0][:200]}") from None
                 self._drop()
         self._before = generation
@@ -278,12 +285,14 @@ class _Meeting:
             self._store = None  # rank 0 has moved to another container
         self._place = place
         if self.rank == 0 and self._server is None:
-            self._server = self._store = dist.TCPStore(*place, None, True, limit, wait_for_workers=False)
+            self._server = self._store = dist.TCPStore(*place, None, True, limit,
+                                                       wait_for_workers=False)
         if self._store is None:  # rank 0's own connection may be the one that was cut
             self._store = dist.TCPStore(*place, None, False, limit, wait_for_workers=False)
         self._store.set_timeout(limit)
         if self.rank == 0:
-            self._store.compare_set(f"{self._prefix}generation", "", str(max(_steps.generation(), self._before) + 1))
+            self._store.compare_set(f"{self._prefix}generation", "",
+                                    str(max(_steps.generation(), self._before) + 1))
         return self._store
 
     def _meet(self, deadline: float) -> int:
@@ -305,12 +314,14 @@ class _Meeting:
 
     def _own(self, store: Any) -> None:
         """Exit if the rank continues in a later container: this server was taken for lost."""
-        mine, key = int(os.environ.get("HELIOS_CONTAINER") or 0), f"{self._prefix}container/{self.rank}"
+        mine = int(os.environ.get("HELIOS_CONTAINER") or 0)
+        key = f"{self._prefix}container/{self.rank}"
         held = int(store.compare_set(key, "", str(mine)))
         while held < mine:
             held = int(store.compare_set(key, str(held), str(mine)))
         if held > mine:
-            print(f"helios.elastic: rank {self.rank} continues in container {held}; this process of container {mine} exits",
+            print(f"helios.elastic: rank {self.rank} continues in container {held}; this process "
+                  f"of container {mine} exits",
                   file=sys.stderr, flush=True)
             sys.exit(REPLACED)
 
@@ -320,7 +331,8 @@ class _Meeting:
         token, at = uuid.uuid4().hex, self._prefix
         while True:
             now = int(store.get(f"{at}generation"))
-            if now > self._before and store.compare_set(f"{at}{now}/{self.rank}", "", token) == token.encode():
+            if now > self._before and store.compare_set(f"{at}{now}/{self.rank}", "",
+                                                        token) == token.encode():
                 store.add(f"{at}{now}/joined", 1)
                 return now
             store.compare_set(f"{at}generation", str(now), str(now + 1))
@@ -343,7 +355,8 @@ class _Meeting:
         store = dist.PrefixStore(f"{self._prefix}generation-{generation}", self._store)
         try:  # all have joined: a rank that gives up early leaves the others waiting
             self._store.set_timeout(datetime.timedelta(seconds=self._timeout))
-            dist.init_process_group(self._backend, store=store, rank=self.rank, world_size=self.world,
+            dist.init_process_group(self._backend, store=store, rank=self.rank,
+                                    world_size=self.world,
                                     timeout=datetime.timedelta(seconds=self._timeout))
             return self._agree(store, generation)
         except BROKEN:
@@ -369,7 +382,8 @@ def _newest(session: Session) -> int:
     Saves are found only if they name their job in `meta` (``"job": helios.rank().job``).
     """
     me = session.rank
-    split = _abi.Split(me.tp_size, me.pp_size, me.virtual_stages, me.ep_size, me.etp_size or me.tp_size)
+    split = _abi.Split(me.tp_size, me.pp_size, me.virtual_stages, me.ep_size,
+                       me.etp_size or me.tp_size)
 
     def listed(version: int) -> _abi.ShardList:
         return session.client.request_shards(me.model, version, me.pp, me.tp, split)

@@ -43,7 +43,8 @@ def parts_of(config: Mapping[str, Any], names: Sequence[str], pp: int = 0) -> li
     _arguments.mapping("config", config, CONFIG)
     _arguments.integer("pp", pp, 0)
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise InvalidArgument(f"{_arguments.told('names', names)} must be a list of names of tensors")
+        raise InvalidArgument(f"{_arguments.told('names', names)} must be a list of names of "
+                              "tensors")
     for name in names:
         _arguments.text("names", name)
     try:

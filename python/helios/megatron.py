@@ -54,7 +54,8 @@ def _names(chunks: Sequence[Any]) -> dict[Any, str]:
 def _check(optimizer: Any) -> None:
     what = None
     if not hasattr(optimizer, "gbuf_ranges"):
-        what = f"{type(optimizer).__name__} is not a DistributedOptimizer with gradient buffers (or Megatron-FSDP's)"
+        what = (f"{type(optimizer).__name__} is not a DistributedOptimizer with gradient buffers "
+                "(or Megatron-FSDP's)")
     elif getattr(optimizer.config, "use_precision_aware_optimizer", False):
         what = "state of --use-precision-aware-optimizer is scaled"
     elif hasattr(optimizer.optimizer, "sub_optimizers"):
@@ -72,17 +73,20 @@ def _owned(chunks: Sequence[Any], optimizer: Any, spare: bool) -> Iterator[_Owne
         _check(part)
         if getattr(part, "distributed_optimizer_instance_id", 0) and not spare:
             continue
-        buckets = (bucket for buffer in part.gbuf_ranges for of_type in buffer.values() for bucket in of_type)
-        for parameter, where in (item for bucket in buckets for item in bucket["param_map"].items()):
+        buckets = (bucket for buffer in part.gbuf_ranges for of_type in buffer.values()
+                   for bucket in of_type)
+        for parameter, where in (item for bucket in buckets
+                                 for item in bucket["param_map"].items()):
             if parameter not in names:
-                raise InvalidArgument(f"the optimizer has a parameter of shape {list(parameter.shape)} that none of "
-                                      "the model's chunks has: pass the list of chunks that it was made for")
+                raise InvalidArgument("the optimizer has a parameter of shape "
+                                      f"{list(parameter.shape)} that none of the model's chunks "
+                                      "has: pass the list of chunks that it was made for")
             group, order = part.model_param_group_index_map[parameter]
             main, name = part.optimizer.param_groups[group]["params"][order], names[parameter]
             start, end = where["param"].start, where["param"].end
             if main.numel() != end - start:
-                raise Unsupported(f"the optimizer holds {main.numel()} elements of '{name}' where its buffer has "
-                                  f"[{start}, {end})")
+                raise Unsupported(f"the optimizer holds {main.numel()} elements of '{name}' where "
+                                  f"its buffer has [{start}, {end})")
             yield _Owned(name, parameter, start, end, main, part.optimizer)
 
 
@@ -102,7 +106,8 @@ def optimizer_pieces(chunks: Sequence[Any], optimizer: Any, /) -> dict[str, Piec
         state = dict(owned.inner.state.get(owned.main) or {})
         missing = [kind for kind in MOMENTS if kind not in state]
         if missing:
-            raise InvalidArgument(f"the optimizer has no {missing[0]} of '{owned.name}': it has made no step yet")
+            raise InvalidArgument(f"the optimizer has no {missing[0]} of '{owned.name}': it has "
+                                  "made no step yet")
         tensors = {kind: state[kind] for kind in MOMENTS}
         if _has_main(owned):
             tensors[MAIN] = owned.main
@@ -111,7 +116,8 @@ def optimizer_pieces(chunks: Sequence[Any], optimizer: Any, /) -> dict[str, Piec
     return out
 
 
-def load_optimizer(chunks: Sequence[Any], optimizer: Any, step: int, /, *, session: "Session | None" = None,
+def load_optimizer(chunks: Sequence[Any], optimizer: Any, step: int, /, *,
+                   session: "Session | None" = None,
                    **where: Any) -> None:
     """Load this rank's ranges of saved state, regardless of the layout and number of data ranks it
     had.

@@ -128,11 +128,13 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 def _check_form(name: Any, dtype: Any, shape: Any) -> None:
     _arguments.text("name of a tensor", name)
     if name == "__metadata__":
-        raise InvalidArgument(f"no tensor can be named '{name}': the format reserves it for metadata")
+        raise InvalidArgument(f"no tensor can be named '{name}': the format reserves it for "
+                              "metadata")
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         raise InvalidArgument(f"tensor '{name}': safetensors has no dtype {dtype!r}")
     if not isinstance(shape, (tuple, list)):
-        raise InvalidArgument(f"tensor '{name}': {_arguments.told('shape', shape)} must be a tuple of sizes")
+        raise InvalidArgument(f"tensor '{name}': {_arguments.told('shape', shape)} must be a tuple "
+                              "of sizes")
     for size in shape:
         _arguments.integer(f"tensor '{name}': size in shape", size, 0, _arguments.INT64_MAX)
 
@@ -140,7 +142,8 @@ def _check_form(name: Any, dtype: Any, shape: Any) -> None:
 def pack_header(tensors: Iterable[tuple[str, str, tuple[int, ...]]],
                 metadata: Mapping[str, str] | None = None) -> bytes:
     """Header bytes (length word included) for tensors stored in the given order without holes."""
-    for item in _arguments.mapping("metadata", metadata or {}, "a mapping of texts to texts").items():
+    for item in _arguments.mapping("metadata", metadata or {},
+                                   "a mapping of texts to texts").items():
         for value in item:
             _arguments.text("text in metadata", value)
     raw: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
@@ -169,7 +172,8 @@ def write(file: BinaryIO, tensors: Iterable[tuple[str, str, tuple[int, ...], Any
         try:
             size = memoryview(data).nbytes
         except TypeError:
-            raise InvalidArgument(f"tensor '{name}': {_arguments.told('data', data)} must be bytes-like") from None
+            raise InvalidArgument(f"tensor '{name}': {_arguments.told('data', data)} must be "
+                                  "bytes-like") from None
         if size != math.prod(shape) * DTYPE_BYTES[dtype]:
             raise InvalidArgument(f"tensor '{name}': {size} bytes do not fit {dtype} {shape}")
     written = file.write(header)

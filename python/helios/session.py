@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from . import _abi, _arguments, _gang, _pieces, _replicas, _state, _steps, _tensors, layout
+from ._rank import Rank, split_model
 from ._naming import NAMINGS, differ, naming_of, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
@@ -23,107 +22,6 @@ SIZES = ("tp_size", "pp_size", "virtual_stages", "ep_size", "etp_size")
 RETRIES_MAX = 100  # of the C client
 
 
-@dataclass(frozen=True)
-class Rank:
-    """Place of this process in its gang, from the environment that Helios gives to ranks.
-
-    Outside a job every index is 0 and every size 1. ``virtual_stages`` are model chunks per
-    pipeline stage (1: none, 0: the model's). The experts of a layer are divided among ``ep_size``
-    ranks of dp, each expert among ``etp_size`` ranks of tp (0: all). ``model`` is the name alone;
-    ``model_version`` the number after '@' in HELIOS_MODEL, -1 for the newest version.
-    """
-
-    global_rank: int = 0
-    pp: int = 0
-    tp: int = 0
-    dp: int = 0
-    local_rank: int = 0
-    pp_size: int = 1
-    tp_size: int = 1
-    dp_size: int = 1
-    ep: int = 0
-    ep_size: int = 1
-    etp_size: int = 0
-    cp: int = 0
-    cp_size: int = 1
-    virtual_stages: int = 0
-    world_size: int = 1
-    local_world_size: int = 1
-    job: str = ""
-    attempt: int = 0
-    node: str = ""
-    model: str = ""
-    model_version: int = -1
-
-    def __post_init__(self) -> None:
-        """Raises InvalidArgument that names the field."""
-        for name, low in RANK_NUMBERS.items():
-            _arguments.integer(f"Rank: {name}", getattr(self, name), low)
-        for name in ("job", "node", "model"):
-            _arguments.text(f"Rank: {name}", getattr(self, name))
-        if "@" in self.model:
-            raise InvalidArgument(f"Rank: model={self.model!r} must be the name alone: pass the number as model_version")
-
-    @classmethod
-    def from_environment(cls, env: Mapping[str, str] = os.environ) -> "Rank":
-        """Raises InvalidArgument that names the invalid variable."""
-        _arguments.mapping("env", env, "a mapping of names to texts, as os.environ is")
-        pp_size = _number(env, ("PIPELINE_PARALLEL_SIZE",), 1, 1)
-        tp_size = _number(env, ("TENSOR_PARALLEL_SIZE",), 1, 1)
-        dp_size = _number(env, ("DATA_PARALLEL_SIZE",), 1, 1)
-        cp_size = _number(env, ("CONTEXT_PARALLEL_SIZE",), 1, 1)
-        world = _number(env, ("WORLD_SIZE",), pp_size * tp_size * cp_size * dp_size, 1)
-        if world != pp_size * tp_size * cp_size * dp_size:
-            context = f"CP {cp_size} x " if cp_size > 1 else ""
-            raise InvalidArgument(f"WORLD_SIZE={world} is not PP {pp_size} x TP {tp_size} x "
-                                  f"{context}DP {dp_size}: start ranks with 'helios submit'")
-        model, version = split_model(env.get("HELIOS_MODEL", ""))
-        ep_size = _number(env, ("EXPERT_PARALLEL_SIZE",), 1, 1)
-        return cls(
-            ep=_number(env, ("EXPERT_PARALLEL_RANK",), 0, 0, ep_size), ep_size=ep_size,
-            etp_size=_number(env, ("EXPERT_TENSOR_PARALLEL_SIZE",), 0, 1, tp_size + 1),
-            global_rank=_number(env, ("GLOBAL_RANK", "RANK"), 0, 0, world),
-            pp=_number(env, ("PIPELINE_PARALLEL_RANK",), 0, 0, pp_size),
-            tp=_number(env, ("TENSOR_PARALLEL_RANK",), 0, 0, tp_size),
-            dp=_number(env, ("DATA_PARALLEL_RANK",), 0, 0, dp_size),
-            cp=_number(env, ("CONTEXT_PARALLEL_RANK",), 0, 0, cp_size), cp_size=cp_size,
-            local_rank=_number(env, ("LOCAL_RANK",), 0, 0),
-            local_world_size=_number(env, ("LOCAL_WORLD_SIZE",), 1, 1),
-            pp_size=pp_size, tp_size=tp_size, dp_size=dp_size, world_size=world,
-            virtual_stages=_number(env, ("VIRTUAL_PIPELINE_PARALLEL_SIZE",), 0, 1),
-            job=env.get("HELIOS_JOB", ""), attempt=_number(env, ("HELIOS_ATTEMPT",), 0, 0),
-            node=env.get("HELIOS_NODE", ""), model=model, model_version=version)
-
-
-# The minimum of each field.
-RANK_NUMBERS = {"global_rank": 0, "pp": 0, "tp": 0, "dp": 0, "local_rank": 0, "pp_size": 1, "tp_size": 1, "dp_size": 1, "cp": 0, "cp_size": 1, "ep": 0,
-                "ep_size": 1, "etp_size": 0, "virtual_stages": 0, "world_size": 1, "local_world_size": 1, "attempt": 0,
-                "model_version": -1}
-
-
-def _number(env: Mapping[str, str], names: tuple[str, ...], default: int, low: int,
-            end: int | None = None) -> int:
-    for name in names:
-        text = env.get(name)
-        if text is None or text == "":
-            continue
-        _arguments.text(name, text)
-        if not text.isdecimal() or int(text) < low or (end is not None and int(text) >= end):
-            limit = f"from {low} to {end - 1}" if end is not None else f"of at least {low}"
-            raise InvalidArgument(f"{name}={text!r} in the environment must be a number {limit}")
-        return int(text)
-    return default
-
-
-def split_model(text: str) -> tuple[str, int]:
-    """("name", 7) of "name@7"; ("name", -1) of "name"."""
-    _arguments.text("model", text, "NAME or NAME@VERSION")
-    name, at, version = text.partition("@")
-    if at and (not name or not version.isdecimal() or int(version) < 1):
-        raise InvalidArgument(f"model={text!r} must be NAME or NAME@VERSION, a version is a number from 1")
-    return name, int(version) if at else -1
-
-
 def _has_own_names(config: Mapping[str, Any]) -> bool:
     """Whether the model's tensors have names that no family's table describes."""
     return bool(config.get("unsliced") or config.get("asSaved"))
@@ -133,8 +31,8 @@ def _shown(stored: dict[str, Any], names: Mapping[str, str], where: str) -> dict
     """The tensors that belong to a position of a different split, under their names there."""
     missing = names.keys() - stored.keys()
     if missing:
-        raise Corrupt(f"{where}: tensor '{min(missing)}' is not in the shard: the catalogue is wrong; "
-                      "use another version")
+        raise Corrupt(f"{where}: tensor '{min(missing)}' is not in the shard: the catalogue is "
+                      "wrong; use another version")
     return {shown: stored[name] for name, shown in names.items()}
 
 
@@ -152,21 +50,31 @@ def _as_json(name: str, value: Any) -> str | None:
         return None
     try:
         value = dict(_arguments.mapping(name, value, "a mapping that JSON can hold"))
-        return json.dumps(value, allow_nan=name == "config")  # configs may have infinities (layout.numbers)
+        has_infinities = name == "config"  # (layout.numbers)
+        return json.dumps(value, allow_nan=has_infinities)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"{name} is not JSON: {error}") from None
 
 
 def _check_save(state: Any, step: Any, optim: Any, model: Any, **flags: bool) -> None:
     if not hasattr(state, "helios_state"):
-        _arguments.mapping("state", state, "a mapping of names to tensors, as module.state_dict() is")
+        _arguments.mapping("state", state, "a mapping of names to tensors, as module.state_dict() "
+                                           "is")
     _arguments.integer("step", step, 0, _arguments.INT64_MAX)
     if optim is not None:
         _arguments.mapping("optim", optim, "a mapping of names to tensors or Pieces, or None")
     for name, value in flags.items():
         _arguments.flag(name, value)
     if model is not None and split_model(model)[1] != -1:
-        raise InvalidArgument(f"{_arguments.told('model', model)} must be a name alone: a save makes a new version")
+        raise InvalidArgument(f"{_arguments.told('model', model)} must be a name alone: a save "
+                              "makes a new version")
+
+
+def _layout_check(strict: bool, any_dtype: bool) -> int:
+    """How much of the model's layout a save must keep."""
+    if not strict:
+        return _abi.LAYOUT_UNCHECKED
+    return _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
 
 
 def _check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
@@ -183,14 +91,17 @@ def _check_place(**place: int | None) -> None:
 def _ranges_of(ranges: Any) -> dict[str, tuple[int, int]]:
     """The ranges by plain name."""
     out = {}
-    for name, pair in _arguments.mapping("ranges", ranges, "a mapping of parameters to (start, end)").items():
+    for name, pair in _arguments.mapping("ranges", ranges,
+                                         "a mapping of parameters to (start, end)").items():
         _arguments.text("name in ranges", name)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InvalidArgument(f"ranges: {_arguments.told(repr(name), pair)} must be (start, end)")
+            raise InvalidArgument(f"ranges: {_arguments.told(repr(name), pair)} must be (start, "
+                                  "end)")
         low, high = (_arguments.integer(f"ranges: {name!r}: {what}", n, 0, _arguments.INT64_MAX)
                      for what, n in zip(("start", "end"), pair))
         if _state.plain(name) in out:
-            raise InvalidArgument(f"ranges has '{_state.plain(name)}' twice, with and without the 'module.' prefix")
+            raise InvalidArgument(f"ranges has '{_state.plain(name)}' twice, with and without the "
+                                  "'module.' prefix")
         out[_state.plain(name)] = low, high
     return out
 
@@ -260,7 +171,8 @@ class Session:
         if version != -1:  # the newest
             _arguments.integer("version", version, 1, _arguments.INT64_MAX)
         if model is not None and number != -1 and number != version:
-            raise InvalidArgument(f"{_arguments.told('model', model)} and version={version} are two versions: pass one")
+            raise InvalidArgument(f"{_arguments.told('model', model)} and version={version} are "
+                                  "two versions: pass one")
         return name, version
 
     def _split(self, model: str, tp_size: int | None = None, pp_size: int | None = None,
@@ -269,7 +181,8 @@ class Session:
         """The requested split; else the job's, for the model that it trains; else None."""
         sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
         if any(size is not None for size in sizes):
-            return _abi.Split(*(_arguments.optional(name, size, 1) or 0 for name, size in zip(SIZES, sizes)))
+            return _abi.Split(
+                *(_arguments.optional(name, size, 1) or 0 for name, size in zip(SIZES, sizes)))
         me = self.rank
         if me.job and me.model == model:
             return _abi.Split(me.tp_size, me.pp_size, me.virtual_stages, me.ep_size,
@@ -344,12 +257,14 @@ class Session:
         _arguments.flag("copy", copy)
         wanted = None if ranges is None else _ranges_of(ranges)
         if wanted is not None and kind != "optim":
-            raise InvalidArgument(f"ranges= are for optimizer state: pass kind='optim', not {kind!r}")
+            raise InvalidArgument("ranges= are for optimizer state: pass kind='optim', not "
+                                  f"{kind!r}")
         sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
         listed = self._list(model, version, pp, tp, *sizes[:3], ep, *sizes[3:])
         name, _, pp, tp = self._listed[0]
         if naming and _has_own_names(self._config(name)):
-            raise InvalidArgument(f"naming={naming!r}: the tensors of '{name}' have names of their own")
+            raise InvalidArgument(f"naming={naming!r}: the tensors of '{name}' have names of their "
+                                  "own")
         self._naming = naming or self._model_naming(name)
         if {"optim": "optimizer state", "extra": "extra state"}.get(kind, "\0") in listed.left_out:
             raise Unsupported(f"{name}@{listed.version} at another tensor parallel size lacks "
@@ -363,12 +278,15 @@ class Session:
                            "is the model imported with these sizes?")
         return out
 
-    def _collect(self, listed: _abi.ShardList, kind: str, place: tuple[int, int], dp: int | None, copy: bool,
+    def _collect(self, listed: _abi.ShardList, kind: str, place: tuple[int, int], dp: int | None,
+                 copy: bool,
                  own: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """The requested tensors: the model's, and optimizer state with pieces one by one. `own`:
         names are those of this rank's stage."""
         name, out, optim = self._listed[0][0], {}, {}
-        pieces, prefixes = self._shares(listed, dp, name) if kind in ("optim", "all") else (set(), ("", ""))
+        pieces, prefixes = set(), ("", "")
+        if kind in ("optim", "all"):
+            pieces, prefixes = self._shares(listed, dp, name)
         for shard in listed.shards:
             prefix = prefixes[_state.has_experts(shard.part)]
             if shard.part not in pieces and not _state.is_chosen(shard.part, kind, prefix):
@@ -376,15 +294,16 @@ class Session:
             tensors = self._read(name, listed.version, shard, place, copy)
             double = (out.keys() | optim.keys()) & tensors.keys()
             if double:
-                raise Corrupt(f"{name}@{listed.version}/{shard.part}: tensor '{min(double)}' is in another "
-                              "part as well")
+                raise Corrupt(f"{name}@{listed.version}/{shard.part}: tensor '{min(double)}' is in "
+                              "another part as well")
             (optim if shard.part.startswith(_state.OPTIM) else out).update(tensors)
             if own and shard.names is None and _state.is_chosen(shard.part, "model", ""):
                 parts = self._parts.setdefault(name, {})  # names are local to the stage
                 parts.update(dict.fromkeys(tensors, shard.part))
         return out, optim
 
-    def _shares(self, listed: _abi.ShardList, dp: int | None, model: str) -> tuple[set[str], tuple[str, str]]:
+    def _shares(self, listed: _abi.ShardList, dp: int | None,
+                model: str) -> tuple[set[str], tuple[str, str]]:
         """(parts with pieces, to be joined; prefixes of the parts with this rank's share of other
         optimizer state: first of everything else, then of experts)."""
         pieces: set[str] = set()
@@ -399,10 +318,12 @@ class Session:
                     shares.setdefault(_state.owner(shard.part), []).append(shard)
             for group in shares.values():  # if one share of a part is in pieces, all are
                 if any(_state.is_share(s.part) for s in group) and self._is_in_pieces(
-                        next((s for s in group if _state.is_chosen(s.part, "optim", own)), group[0])):
+                        next((s for s in group if _state.is_chosen(s.part, "optim", own)),
+                             group[0])):
                     pieces.update(s.part for s in group)
             rest = [s.part for s in shards if s.part not in pieces]
-            return _state.select_share(rest, number, size if dp is None else None, f"{model}@{listed.version}")
+            return _state.select_share(rest, number, size if dp is None else None,
+                                       f"{model}@{listed.version}")
 
         return pieces, (select(False), select(True))
 
@@ -457,10 +378,11 @@ class Session:
         return self._last().version
 
     def _config(self, model: str, again: bool = False) -> dict[str, Any]:
-        """Config of this model, even if another one was loaded last. `again`: ask, even if it is known."""
+        """Config of this model, even if another was loaded last. `again`: ask, even if known."""
         if again or model not in self._configs:
             known = not again and self._listed is not None and self._listed[0][0] == model
-            listed = self._last() if known else self.client.request_shards(model, -1, 0, 0, self._split(model))
+            listed = self._last() if known else self.client.request_shards(model, -1, 0, 0,
+                                                                           self._split(model))
             self._configs[model] = json.loads(listed.config_json)
         return self._configs[model]
 
@@ -495,12 +417,14 @@ class Session:
 
     def _find_parts(self, model: str) -> None:
         """Learn the parts from the newest version, because nothing has been loaded."""
-        listed = self.client.request_shards(model, -1, self.rank.pp, self.rank.tp, self._split(model))
+        listed = self.client.request_shards(model, -1, self.rank.pp, self.rank.tp,
+                                            self._split(model))
         parts = self._parts.setdefault(model, {})
         for shard in listed.shards:
             if _state.is_chosen(shard.part, "model", ""):
                 where = f"{model}@{listed.version}/{shard.part}"
-                parts.update(dict.fromkeys(_tensors.views(self.client.map(shard), where, False), shard.part))
+                parts.update(dict.fromkeys(_tensors.views(self.client.map(shard), where, False),
+                                           shard.part))
 
     def _grouped(self, model: str, tensors: Mapping[str, Any],
                  prefix: str) -> dict[str, dict[str, Any]]:
@@ -638,14 +562,12 @@ class Session:
 
         ``None`` is skipped; ``_extra_state`` and BytesIO are kept as blobs (kind "extra" of
         load_state_dict); leading ``module.`` are dropped from names.
-
         If `model` is passed and does not exist it is created with the gang's sizes, and removed if
         the save fails. With a Hugging Face `config` it is like an imported one; without, it can
         only be read with those sizes and under the names of its first save. `state` may be the
         result of `hybridps.manage` (anything with `helios_state()`): parameters and optimizer state
         go straight from its chunks into the shards, with memory for one part at a time. Values may
         be objects with `shape`, `dtype` and `read_into(address, size)`.
-
         A failed save leaves nothing. Raises NoSpace, Conflict (ranks disagree), Canceled (another
         rank's save of it failed), Corrupt (data ranks of helios.elastic differ), InvalidArgument
         (tensors that do not fit the model; names or values that can't be stored).
@@ -653,15 +575,17 @@ class Session:
         _check_save(state, step, optim, model, strict=strict, any_dtype=any_dtype)
         text, config_text = _as_json("meta", meta) or "{}", _as_json("config", config)
         (name, _), me, started, written = self._model(model), self.rank, time.monotonic(), 0
-        split = self._splits[name] = self._split(name, tp_size, pp_size, virtual_stages, ep_size, etp_size)
+        sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
+        split = self._splits[name] = self._split(name, *sizes)
         self._rules.pop(name, None)
-        create = {} if model is None and config is None else \
-            self._creation(name, split, config, state) | ({} if config_text is None else {"config": config_text})
+        create = {} if config_text is None else {"config": config_text}
+        if model is not None or config is not None:
+            create |= self._creation(name, split, config, state)
         groups = self._groups(name, state, optim)
         _replicas.check(state, me)
-        layout = _abi.LAYOUT_UNCHECKED if not strict else _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
         version = self.client.version_open(name, self._gang(), me.attempt, step, me.global_rank,
-                                           me.world_size, layout, split, **create)
+                                           me.world_size, _layout_check(strict, any_dtype),
+                                           split, **create)
         commit = (name, version, me.global_rank, text if me.global_rank == 0 else None)
         try:
             for part, tensors in groups.items():
@@ -689,7 +613,8 @@ class Session:
         if saved is None:
             return False
         try:
-            self.client.version_abandon(*saved, self.rank.global_rank, "a rank of the gang was lost")
+            self.client.version_abandon(*saved, self.rank.global_rank,
+                                        "a rank of the gang was lost")
         except (Conflict, NotFound):  # it became visible; it is gone
             return False
         return True

@@ -234,16 +234,19 @@ class _Unreadable:
 
 
 # Others have 63, milliseconds 31.
-_BITS = {"seed": 64} | dict.fromkeys(("prefetch", "plan_ahead", "rank", "world", "src", "dst", "tag"), 31)
+_BITS = {"seed": 64} | dict.fromkeys(("prefetch", "plan_ahead", "rank", "world", "src", "dst",
+                                      "tag"), 31)
 
 
 def check_whole(what: str, value: Any, below: bool = False) -> int:
     """Check for a whole number that C can take. below: it may be negative."""
-    number = value.__index__() if hasattr(value, "__index__") and not isinstance(value, bool) else None
+    whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    number = value.__index__() if whole else None
     bits = _BITS.get(what, 31 if what.endswith("_ms") else 63)
     if number is None or not (-1 << bits if below else 0) <= number < 1 << bits:
         least = f"-2^{bits}" if below else 0
-        raise HybridPSError(f"{what} is {value!r}: it is a whole number from {least} on, below 2^{bits}")
+        raise HybridPSError(f"{what} is {value!r}: it is a whole number from {least} on, below "
+                            f"2^{bits}")
     return int(number)
 
 
@@ -281,16 +284,20 @@ class Pool:
                  spill: str | None = None, plan_ahead: int = 0,
                  heat: Sequence[float] | None = None, spill_pause_ms: int = 0) -> None:
         self.lib = load_library()
-        for what, value, example in (("device", device, "emu:256MiB"), ("policy", policy, "opt"), ("mode", mode, "copy"),
+        for what, value, example in (("device", device, "emu:256MiB"), ("policy", policy, "opt"),
+                                     ("mode", mode, "copy"),
                                      ("manager", manager, "training"), ("spill", spill, "none")):
             if value is not None:
                 check_text(what, value, example)
-        for what, number in (("chunk_bytes", chunk_bytes), ("host_bytes", host_bytes), ("seed", seed),
-                             ("prefetch", prefetch), ("plan_ahead", plan_ahead), ("spill_pause_ms", spill_pause_ms)):
+        for what, number in (("chunk_bytes", chunk_bytes), ("host_bytes", host_bytes),
+                             ("seed", seed),
+                             ("prefetch", prefetch), ("plan_ahead", plan_ahead),
+                             ("spill_pause_ms", spill_pause_ms)):
             check_whole(what, number, not what.endswith("_bytes"))
         if heat is not None and not (isinstance(heat, (tuple, list)) and len(heat) <= 4 and
                                      all(isinstance(part, (int, float)) for part in heat)):
-            raise HybridPSError(f"heat is {heat!r}: it must be alpha, beta, window and tau, four numbers")
+            raise HybridPSError(f"heat is {heat!r}: it must be alpha, beta, window and tau, four "
+                                "numbers")
         text = [None if s is None else s.encode() for s in (device, policy, mode, manager,
                                                              spill)]
         options = _Options(text[0], text[1], text[2], chunk_bytes, host_bytes, text[3], prefetch,

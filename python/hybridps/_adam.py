@@ -71,8 +71,8 @@ def _norm(state: Any, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]
 
 
 def step_by_torch(stepper: Any, managed: Collection[torch.nn.Parameter]) -> None:
-    """Step by torch's own step, which does not see the gradients of the managed parameters given here
-    and sees the others times the stepper's factor. Hooks have run."""
+    """Step by torch's own step, which does not see the gradients of the managed parameters given
+    here and sees the others times the stepper's factor. Hooks have run."""
     optimizer, step = stepper.optimizer, type(stepper.optimizer).step
     hidden, own = {id(p) for p in managed}, [(p, raw_grad(p)) for p in stepper.all_params()]
     try:
@@ -87,15 +87,17 @@ def step_by_torch(stepper: Any, managed: Collection[torch.nn.Parameter]) -> None
             set_grad(p, grad)
 
 
-def check_held(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]], state: dict[str, Any]) -> None:
+def check_held(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]],
+               state: dict[str, Any]) -> None:
     """Check that native Adam can use what was put into optimizer.state; what is manageable is
     managed."""
     for key in ("exp_avg", "exp_avg_sq"):
         host = own[key][1]
         if key in state and not is_at(state[key], host):
-            raise HybridPSError(f"optimizer.state of {slot.name} has a {key} that is not {host.dtype} of "
-                                f"shape {tuple(host.shape)}: put one of its type and shape there, or "
-                                "register with native=False" + slot.phases.state.facts())
+            raise HybridPSError(f"optimizer.state of {slot.name} has a {key} that is not "
+                                f"{host.dtype} of shape {tuple(host.shape)}: put one of its type "
+                                "and shape there, or register with native=False" +
+                                slot.phases.state.facts())
 
 
 def adams_by_torch(tensors: list[tuple[torch.Tensor, ...]], steps: list[int], group: dict,
@@ -168,3 +170,7 @@ def _there(slot: "Slot", tensor: int, dtype: torch.dtype | None = None) -> torch
     if found is None:
         found = slot.there[tensor] = slot.view(tensor, DEVICE, dtype)
     return found
+
+
+def is_half(slot: "Slot") -> bool:
+    return slot.param.dtype in (torch.float16, torch.bfloat16)

@@ -106,10 +106,12 @@ class Group:
         """Ask that question, if there is one."""
         if self._behind:
             self._behind = False
-            self.allgather(torch.zeros(_QUESTION, dtype=torch.uint8), "the first call after a failed run")
+            self.allgather(torch.zeros(_QUESTION, dtype=torch.uint8),
+                           "the first call after a failed run")
 
     def __reduce_ex__(self, _: Any) -> Any:
-        raise HybridPSError("a group can be neither copied nor pickled: another process joins one of its own")
+        raise HybridPSError("a group can be neither copied nor pickled: another process joins one "
+                            "of its own")
 
     def allreduce(self, tensor: Tensor, op: str = "sum", name: str = "") -> Tensor:
         """A new tensor: the "sum", "mean", "min", "max" or "prod" of all ranks' tensors, in rank
@@ -162,7 +164,8 @@ class Group:
         mine = self._host(tensor)
         self._check(self._lib.hybridps_group_send(self._h, name.encode(), mine.data_ptr(),
                                                   mine.numel() * mine.element_size(),
-                                                  _abi.check_whole("dst", dst), _abi.check_whole("tag", tag)))
+                                                  _abi.check_whole("dst", dst),
+                                                  _abi.check_whole("tag", tag)))
 
     def recv(self, tensor: Tensor, src: int, tag: int = 0, name: str = "") -> Tensor:
         """A new tensor, of this one's shape and type, that rank src sends."""
@@ -170,7 +173,8 @@ class Group:
         out = self._host(tensor)
         self._check(self._lib.hybridps_group_recv(self._h, name.encode(), out.data_ptr(),
                                                   out.numel() * out.element_size(),
-                                                  _abi.check_whole("src", src), _abi.check_whole("tag", tag)))
+                                                  _abi.check_whole("src", src),
+                                                  _abi.check_whole("tag", tag)))
         return self._like(out, tensor)
 
     def broadcast(self, tensor: Tensor, src: int = 0, name: str = "") -> Tensor:
@@ -227,7 +231,8 @@ class Group:
     @staticmethod
     def _reduction(call: str, tensor: Tensor, op: str, name: str) -> tuple[int, int]:
         if op not in _OPS:
-            raise HybridPSError(f"{call} of {name!r}: op is {op!r}, it must be one of {', '.join(_OPS)}")
+            raise HybridPSError(f"{call} of {name!r}: op is {op!r}, it must be one of "
+                                f"{', '.join(_OPS)}")
         if not isinstance(tensor, Tensor):
             check_tensor(call, tensor)
         if tensor.dtype not in _ADDED:
@@ -238,8 +243,8 @@ class Group:
     def _rows(self, call: str, tensor: Tensor, name: str) -> int:
         rows = tensor.shape[0] if tensor.dim() > 0 else 0
         if tensor.dim() == 0 or rows % self.world:
-            raise HybridPSError(f"{call} of {name!r}: {rows} rows for {self.world} ranks: there must "
-                                "be as many for each")
+            raise HybridPSError(f"{call} of {name!r}: {rows} rows for {self.world} ranks: there "
+                                "must be as many for each")
         return rows // self.world
 
     @staticmethod
@@ -247,11 +252,12 @@ class Group:
         if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
             check_tensor(call, tensor)
         if tensor.is_neg() or tensor.is_conj():
-            raise HybridPSError(f"{call} of {name!r}: the tensor is a lazy conjugate or negative: resolve it first")
+            raise HybridPSError(f"{call} of {name!r}: the tensor is a lazy conjugate or negative: "
+                                "resolve it first")
         if tensor.device.type != "cpu" or not (tensor.is_contiguous() or is_dense(tensor)):
-            raise HybridPSError(f"{call} of {name!r}: a tensor of shape {tuple(tensor.shape)} with strides "
-                                f"{tensor.stride()} on {tensor.device}: in place it is for tensors of the "
-                                "host without holes")
+            raise HybridPSError(f"{call} of {name!r}: a tensor of shape {tuple(tensor.shape)} with "
+                                f"strides {tensor.stride()} on {tensor.device}: in place it is for "
+                                "tensors of the host without holes")
 
     @staticmethod
     def _host(tensor: Tensor) -> Tensor:
@@ -283,7 +289,8 @@ def _milliseconds(timeout: Any) -> int:
     """Seconds as the library takes them, for which 0 would be its default."""
     number = timeout if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) else 0
     if not 0.001 <= number < (1 << 31) / 1000:
-        raise HybridPSError(f"timeout is {timeout!r}: it must be a number of seconds from 0.001 on, below 2147483")
+        raise HybridPSError(f"timeout is {timeout!r}: it must be a number of seconds from 0.001 "
+                            "on, below 2147483")
     return int(number * 1000)
 
 
@@ -292,7 +299,8 @@ def _number(variable: str, value: int | None) -> int:
         return _abi.check_whole("rank" if variable == "RANK" else "world", value)
     text = os.environ.get(variable, "")
     if not text.isdigit():
-        raise HybridPSError(f"neither an argument nor ${variable} says it: {text!r} is not a number")
+        raise HybridPSError(
+            f"neither an argument nor ${variable} says it: {text!r} is not a number")
     return int(text)
 
 

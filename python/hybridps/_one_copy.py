@@ -63,11 +63,12 @@ class OneCopy:
         """Call with placed slots, accessed on the host: broadcasts rank 0's values and assigns
         owners."""
         ids = [i for s in slots for i in (s.tensor, s.grad) if i >= 0]
-        mine = [[info["chunk"], info["offset"], info["chunk_bytes"]] for info in map(self._pool.tensor, ids)]
+        mine = [[info["chunk"], info["offset"], info["chunk_bytes"]]
+                for info in map(self._pool.tensor, ids)]
         for rank, theirs in enumerate(self._group.allgather(torch.tensor(mine), "one_copy")):
             if theirs.tolist() != mine:
-                raise HybridPSError(f"one_copy: rank {rank} lays its chunks out differently: give all "
-                                    "ranks devices of one size, or the same chunk_bytes")
+                raise HybridPSError(f"one_copy: rank {rank} lays its chunks out differently: give "
+                                    "all ranks devices of one size, or the same chunk_bytes")
         params = [s.tensor for s in slots]
         if self._group.rank == 0:
             self._pool.publish(params)
@@ -176,8 +177,8 @@ class OneCopy:
         slot.host = slot.view(slot.tensor, HOST)
         set_data(slot.param, slot.host)
         if held:
-            self.refuse(f"your code still has {slot.name}.data, whose memory the assigned values need: "
-                        "keep a clone(), or let go of it before")
+            self.refuse(f"your code still has {slot.name}.data, whose memory the assigned values "
+                        "need: keep a clone(), or let go of it before")
 
 
 def _open_file(group: Group) -> int:
@@ -186,7 +187,8 @@ def _open_file(group: Group) -> int:
     if group.rank == 0:
         file = os.memfd_create("hybridps-one-copy")
         os.ftruncate(file, _LONG)
-    pid, number, inode = group.share((os.getpid(), file, os.fstat(file).st_ino) if file >= 0 else None,
+    pid, number, inode = group.share((os.getpid(), file, os.fstat(file).st_ino) if file >= 0
+                                     else None,
                                      0, "one_copy")
     if file < 0:
         try:

@@ -11,17 +11,18 @@ import functools
 import itertools
 import sys
 import types
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 import torch
 
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
-from ._adam import adams_on_cuda, check_held, step_by_torch
+from ._adam import adams_on_cuda, check_held, is_half, step_by_torch
 from ._group import TYPES
 from ._home import Shown
 from ._params import count_write, raw_data, raw_grad, set_grad
 from ._tensors import is_at, kind_of_state, moved, uncompiled
+from ._turn import step_in_turn as in_turn
 
 if TYPE_CHECKING:
     from ._phases import Phases
@@ -30,15 +31,6 @@ if TYPE_CHECKING:
 _OTHER_ADAMS = ("amsgrad", "maximize", "capturable", "differentiable", "fused")
 _NONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) >= 2  # zero_grad's set_to_none
 _STATES = ("exp_avg", "exp_avg_sq", "master")
-
-
-def in_turn(method: Callable) -> Callable:
-    """Run the method while no other thread is in a forward, a backward or a step."""
-    @functools.wraps(method)
-    def call(self: "Stepper", *args: Any, **kwargs: Any) -> Any:
-        with self.phases.state.turn:
-            return method(self, *args, **kwargs)
-    return call
 
 
 # One moment of a step.
@@ -76,7 +68,8 @@ class Stepper:
     def _choose_device(self) -> bool:
         phases = self.phases
         requested = phases.state.optimizer_device
-        if requested == "host" or phases.state.one is not None or not self.native or not self._plain_adam() or not self._all_managed():
+        managed = self.native and self._plain_adam() and self._all_managed()
+        if requested == "host" or phases.state.one is not None or not managed:
             if requested == "device":
                 raise HybridPSError("optimizer_device=\"device\" is for torch.optim.Adam and AdamW "
                                     "with native=True and none of " + ", ".join(_OTHER_ADAMS) +
@@ -84,8 +77,9 @@ class Stepper:
                                     phases.state.facts())
             return False
         stats = phases.state.pool.stats()
-        counts = [(s.param.numel(), s.param.element_size(), _half(s)) for s in phases.state.slots]
-        kinds = [sum(n * size for n, size, _ in counts)] * 2 + [sum(4 * n for n, _, _ in counts)] * 2
+        counts = [(s.param.numel(), s.param.element_size(), is_half(s)) for s in phases.state.slots]
+        kinds = [sum(n * size for n, size, _ in counts)] * 2
+        kinds += [sum(4 * n for n, _, _ in counts)] * 2
         kinds.append(sum(4 * n * half for n, _, half in counts))
         data = sum(-(-kind // stats["granule"]) * stats["granule"] for kind in kinds)
         return requested == "device" or data <= stats["capacity"]
@@ -190,8 +184,9 @@ class Stepper:
         if self.apart or self.factor != 1.0 or any(s.gone for s in self.slots()):
             raise HybridPSError("this step needs all state on the host at once, but it is on the "
                                 "device, or host memory has a limit, or gradients are in the place "
-                                "of parameters, or have a loss's scale: only native Adam's own steps "
-                                "work (no sparse gradients, none of " + ", ".join(_OTHER_ADAMS) +
+                                "of parameters, or have a loss's scale: only native Adam's own "
+                                "steps work (no sparse gradients, none of " + ", ".join(
+                                    _OTHER_ADAMS) +
                                 ")" + state.facts())
         if state.shard and closure is not None:
             raise HybridPSError("a step with a closure, of an optimizer whose state ranks share: "
@@ -317,12 +312,16 @@ class Stepper:
                 held = own.get(key)
                 grad = raw_grad(slot.param)
                 if held is not None and is_at(value, held[1]) or slot.shows(value) or \
-                        grad is not None and not grad.is_sparse and grad.data_ptr() == value.data_ptr():
+                        grad is not None and not grad.is_sparse and \
+                        grad.data_ptr() == value.data_ptr():
                     continue  # p.grad itself stays as it is
                 if held is not None and held[1].dtype == value.dtype:
                     del held
                     self._put(slot, {key: value})
-                    state.pop(key) if self.hidden else state.update({key: moved(value, own[key][1])})
+                    if self.hidden:
+                        state.pop(key)
+                    else:
+                        state[key] = moved(value, own[key][1])
                 elif held is None and value.dim() > 0 and value.numel() > 0:
                     new.append((slot, state, key, value))
         self._manage(new)
@@ -332,7 +331,8 @@ class Stepper:
         state, own = self.phases.state, self.of(slot)
         ids = [own[key][0] for key in values]
         if not state.cuda:
-            old = [(f"{slot.name}.{key}", own[key][0], Shown(own.pop(key)[1].data_ptr())) for key in values]
+            old = [(f"{slot.name}.{key}", own[key][0], Shown(own.pop(key)[1].data_ptr()))
+                   for key in values]
             ids = state.replace(old)
         for (key, value), tensor in zip(values.items(), ids):
             host = slot.view(tensor, HOST, value.dtype)
@@ -466,12 +466,14 @@ class Stepper:
 
     def _all_managed(self) -> bool:
         return all(id(p) in self.phases.state.by_param and p.dtype in TYPES
-                   for p in self.all_params() if p.requires_grad and p.numel() > 0)  # empty ones have no chunk
+                   for p in self.all_params() if p.requires_grad
+                   and p.numel() > 0)  # empty ones have no chunk
 
     def _plain_adam(self) -> bool:
         groups = self.optimizer.param_groups
         return not (any(g.get(key) for g in groups for key in _OTHER_ADAMS) or
-                    any(isinstance(v, torch.Tensor) for g in groups for v in (g["lr"], *g["betas"])))
+                    any(isinstance(v, torch.Tensor) for g in groups
+                        for v in (g["lr"], *g["betas"])))
 
     def _can_native(self) -> bool:
         if not self._plain_adam():
@@ -501,7 +503,7 @@ class Stepper:
             for key in ("exp_avg", "exp_avg_sq"):
                 if key not in self.of(slot):
                     new.append((slot, {}, key, zero.expand(p.shape)))
-            if _half(slot) and "master" not in self.of(slot):
+            if is_half(slot) and "master" not in self.of(slot):
                 if slot.master is not None:
                     raise HybridPSError(f"{slot.name} of 16 bits is stepped by two optimizers, and "
                                         "each would keep float32 values of it: register the second "
@@ -599,8 +601,9 @@ class Stepper:
         self.begun.add(id(slot))
         step = float(state["step"]) + 1
         if not step.is_integer():
-            raise HybridPSError(f"optimizer.state of {slot.name} has step {step - 1}: native Adam counts "
-                                "whole ones; register with native=False" + self.phases.state.facts())
+            raise HybridPSError(f"optimizer.state of {slot.name} has step {step - 1}: native Adam "
+                                "counts whole ones; register with native=False" +
+                                self.phases.state.facts())
         return int(step)
 
     def count_step(self, slot: "Slot", step: int) -> None:
@@ -613,7 +616,7 @@ class Stepper:
 
     def _constant(self, slot: "Slot", at: Any, grad: torch.Tensor | None = None) -> _abi.Adam:
         """What is constant across steps. grad: the gradient, if it is not in its place."""
-        half, kind, own = _half(slot), TYPES[slot.param.dtype], self.of(slot)
+        half, kind, own = is_half(slot), TYPES[slot.param.dtype], self.of(slot)
         out = _abi.Adam(
             p=at(own["master"][0]) if half else at(slot.tensor),
             m=at(own["exp_avg"][0]), v=at(own["exp_avg_sq"][0]),
@@ -693,7 +696,3 @@ class Stepper:
             phases.state.pool.moment(b"ADAM", b"end", phases.state.reserved_bytes())
             phases.state.hold(phases.state.held_outside(True))
             phases.state.grads_away = any(s.has_grad for s in phases.state.slots)
-
-
-def _half(slot: "Slot") -> bool:
-    return slot.param.dtype in (torch.float16, torch.bfloat16)

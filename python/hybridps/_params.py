@@ -132,7 +132,8 @@ def _repr(before: Any, _: bool) -> Any:
     return method
 
 
-_OF_MANAGED = {"data": _data, "grad": _grad, "detach": _fetching, "numpy": _fetching, "__array__": _fetching,
+_OF_MANAGED = {"data": _data, "grad": _grad, "detach": _fetching, "numpy": _fetching,
+               "__array__": _fetching,
                "register_post_accumulate_grad_hook": _accumulate_hook, "__repr__": _repr}
 
 

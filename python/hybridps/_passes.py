@@ -161,8 +161,9 @@ class Passes:
         read or write at any time, as after a failed backward; or its place belongs to a user until
         the pass has ended."""
         if self.state.defers:
-            raise HybridPSError(f"your code still has {slot.name}.grad, whose memory the next gradient "
-                                "needs within no_sync: keep a clone()" + self.state.facts())
+            raise HybridPSError(f"your code still has {slot.name}.grad, whose memory the next "
+                                "gradient needs within no_sync: keep a clone()" +
+                                self.state.facts())
         if slot.given is None:
             slot.given = grad
         else:

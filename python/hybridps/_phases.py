@@ -17,10 +17,9 @@ in managed memory.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import weakref
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Iterable, Iterator, Sequence
 
 import torch
 
@@ -31,19 +30,7 @@ from ._params import is_apart, move_back, raw_data, raw_grad, set_data, set_grad
 from ._slots import Slot
 from ._state import State
 from ._tensors import uncompiled
-
-
-def in_turn(method: Callable) -> Callable:
-    """Keep other threads from beginning a pass meanwhile. Does not wait for a thread in a pass,
-    which may wait for this one; reads here are then served as within the pass."""
-    @functools.wraps(method)
-    def call(self: "Phases", *args: Any) -> Any:
-        turn = self.state.turn
-        if self.state.works() and not turn.mine():
-            return method(self, *args)
-        with turn:
-            return method(self, *args)
-    return call
+from ._turn import read_in_turn as in_turn
 
 
 _open: weakref.WeakSet[Phases] = weakref.WeakSet()
@@ -248,7 +235,8 @@ class Phases:
                 slot.given = grad
                 if slot.has_grad:
                     ending.append(slot)
-            elif not self.state.grads_away and (self.state.grads_seen or grad._version != slot.grad_version):
+            elif not self.state.grads_away and (self.state.grads_seen
+                                                or grad._version != slot.grad_version):
                 written.append(slot.grad)
                 slot.grad_version = grad._version
         self.state.grads_seen = False
@@ -341,7 +329,8 @@ class Phases:
         """p.grad = value. Returns whether that is all there is to do."""
         state = self.state
         slot.note_assigned(value is not None)
-        if state.inside and not (state.closed or _abi.forked(state.pid)) and (state.works() or not slot.reuse):
+        lives = not (state.closed or _abi.forked(state.pid))
+        if state.inside and lives and (state.works() or not slot.reuse):
             return self._assign_in_pass(slot, value)
         if value is None:
             self.drop_grads([slot])
@@ -442,9 +431,9 @@ class Phases:
     def _ask_to_leave(self, what: str) -> None:
         if self.state.graph_waits and not self.state.alone():
             raise HybridPSError(f"{what} is requested between a backward with create_graph=True "
-                                "and the one that goes through its graph, which keeps all parameters "
-                                "on the device: ask (or call zero_grad) before the first of them, or "
-                                "after the second" + self.state.facts())
+                                "and the one that goes through its graph, which keeps all "
+                                "parameters on the device: ask (or call zero_grad) before the "
+                                "first of them, or after the second" + self.state.facts())
         self.leave()
 
     def welcome(self, param: torch.nn.Parameter) -> None:
@@ -555,7 +544,8 @@ class Phases:
             if other is not slot and other.shows(value):
                 raise HybridPSError(
                     f"{slot.name}.data = memory of {other.name}: two parameters in the same memory "
-                    "can't be managed; copy_() the values, or assign a clone()" + self.state.facts())
+                    "can't be managed; copy_() the values, or assign a clone()" +
+                    self.state.facts())
         if slot.shows(value):
             self.look(slot)
             return
@@ -586,7 +576,8 @@ class Phases:
         slot.host = slot.view(slot.tensor, HOST)
         slot.home = slot.host.data_ptr()
         if slot.tensor != before:
-            slot.bundle, slot.write = Bundle([slot.tensor], DEVICE), Bundle([slot.tensor], HOST, True)
+            slot.bundle = Bundle([slot.tensor], DEVICE)
+            slot.write = Bundle([slot.tensor], HOST, True)
             for unit in slot.units:
                 unit.bundle = Bundle([s.tensor for s in unit.slots], DEVICE)
                 unit.back = None
@@ -652,7 +643,8 @@ class Phases:
     def add_grads(self, slots: Iterable[Slot]) -> None:
         slots = list(slots)
         if slots and self.state.one is not None and not self.state.one.begins:
-            self.state.one.refuse(f"{slots[0].name} was frozen when it came under management: thaw it before")
+            self.state.one.refuse(f"{slots[0].name} was frozen when it came under management: thaw "
+                                  "it before")
         separate = [s for s in slots if not s.reuse]
         for slot in separate:
             size = slot.param.numel() * slot.param.element_size()

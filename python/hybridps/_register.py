@@ -168,8 +168,8 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
     for path, param in module.named_parameters():
         name = f"{prefix}.{path}" if prefix else path
         if torch.nn.parameter.is_lazy(param):
-            raise HybridPSError(f"parameter {name} of a lazy module has no shape yet: call the model "
-                                "with a batch before it is managed" + state.facts())
+            raise HybridPSError(f"parameter {name} of a lazy module has no shape yet: call the "
+                                "model with a batch before it is managed" + state.facts())
         if id(param) in state.by_param or param.numel() == 0:
             continue
         if id(param) in _params._slots:

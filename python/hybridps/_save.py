@@ -43,7 +43,8 @@ def state_of(phases: "Phases") -> tuple[dict[str, Any], dict[str, Any]]:
     for module in client.modules:
         for name, value in type(module).state_dict(module, keep_vars=True).items():
             if name in state:
-                raise HybridPSError(f"two managed models have a tensor {name}: save them one by one")
+                raise HybridPSError(
+                    f"two managed models have a tensor {name}: save them one by one")
             slot = client.by_param.get(id(value))
             state[name] = value if slot is None else _values(client.pool, slot)
             names.setdefault(id(value), name)  # an optimizer may have unmanaged parameters, too
@@ -85,9 +86,11 @@ def _plain(name: str, held: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         if value is None:
             continue
         if not isinstance(value, (torch.Tensor, int, float)):
-            raise HybridPSError(f"optimizer.state of {name} has \"{key}\", a {type(value).__name__}: a checkpoint has "
-                                "tensors and numbers; keep it elsewhere, or save optimizer.state_dict() by torch.save")
-        dtype = torch.float64 if isinstance(value, float) else None  # as_tensor would round it to 32 bits
+            raise HybridPSError(f"optimizer.state of {name} has \"{key}\", a "
+                                f"{type(value).__name__}: a checkpoint has tensors and numbers; "
+                                "keep it elsewhere, or save optimizer.state_dict() by torch.save")
+        dtype = torch.float64 if isinstance(value,
+                                            float) else None  # as_tensor would round it to 32 bits
         out[f"{key}.{name}"] = torch.as_tensor(value, dtype=dtype)
     return out
 

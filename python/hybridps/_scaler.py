@@ -33,7 +33,8 @@ class GradScaler:
                  backoff_factor: float = 0.5, growth_interval: int = 2000) -> None:
         for name, value in (("init_scale", init_scale), ("growth_factor", growth_factor),
                             ("backoff_factor", backoff_factor)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not 0.0 < value < math.inf:
                 raise HybridPSError(f"{name} is {value!r}: it must be a finite number above 0")
         if check_whole("growth_interval", growth_interval) < 1:
             raise HybridPSError("growth_interval is 0: it must be a number of steps from 1 on")
@@ -93,8 +94,8 @@ class GradScaler:
         """Take the optimizer's step, unless a gradient is not finite."""
         measured = self._measured.get(id(optimizer)) or self._measure(optimizer)
         if measured.stepped:
-            raise HybridPSError("step of this optimizer was called already since the last update: its "
-                                "gradients would count with the scale")
+            raise HybridPSError("step of this optimizer was called already since the last update: "
+                                "its gradients would count with the scale")
         out = optimizer.step(*args, **kwargs) if measured.finite else None
         measured.stepper.factor = 1.0
         measured.stepped = True

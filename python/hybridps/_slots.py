@@ -98,8 +98,8 @@ class Slot:
         """Refuse other memory for a gradient that is in the parameter's place."""
         if self.gone and self.grad_host.data_ptr() != self.grad_home:
             self.show_grad_host()
-            raise HybridPSError(f"{self.name}.grad.data = other memory: with gradients=\"reuse\" its "
-                                "memory is the parameter's: write to p.grad in place")
+            raise HybridPSError(f"{self.name}.grad.data = other memory: with gradients=\"reuse\" "
+                                "its memory is the parameter's: write to p.grad in place")
 
     def note_assigned(self, there: bool) -> None:
         """p.grad was assigned. What replaces a rank's own sum, or is assigned within no_sync, is

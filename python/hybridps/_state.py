@@ -27,14 +27,17 @@ from ._turn import BackwardTurn, Turn
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
 
 
-def check_options(gradients: str, optimizer_device: str, group: Any, reserved_bytes: Any, **flags: Any) -> None:
+def check_options(gradients: str, optimizer_device: str, group: Any, reserved_bytes: Any,
+                  **flags: Any) -> None:
     """Before there is a pool."""
     for name, value in flags.items():
         check_flag(name, value)
     if group is not None and not isinstance(group, Group):
-        raise HybridPSError(f"group is {group!r}: it must be a hybridps.Group, such as hybridps.Group.torch()")
+        raise HybridPSError(f"group is {group!r}: it must be a hybridps.Group, such as "
+                            "hybridps.Group.torch()")
     if reserved_bytes is not None and not callable(reserved_bytes):
-        raise HybridPSError(f"reserved_bytes is {reserved_bytes!r}: it must be a function that returns the current number")
+        raise HybridPSError(f"reserved_bytes is {reserved_bytes!r}: it must be a function that "
+                            "returns the current number")
     if gradients not in ("separate", "reuse"):
         raise HybridPSError(f"gradients is {gradients!r}, it must be 'separate' or 'reuse'")
     if optimizer_device not in ("auto", "host", "device"):
@@ -49,8 +52,10 @@ def _checked(reserved_bytes: Callable[[], int]) -> Callable[[], int]:
 def check_one_copy(device: str, mode: str | None, gradients: str, optimizer_device: str,
                    group: Group | None, shard: bool) -> None:
     """Before there is a pool."""
-    wants = {"a group": group is not None, "shard=True": shard, "an emu device": not device.startswith("cuda"),
-             "mode=\"copy\"": mode in (None, "copy"), "gradients=\"separate\"": gradients == "separate",
+    wants = {"a group": group is not None, "shard=True": shard,
+             "an emu device": not device.startswith("cuda"),
+             "mode=\"copy\"": mode in (None, "copy"),
+             "gradients=\"separate\"": gradients == "separate",
              "steps on the host": optimizer_device != "device"}
     missing = [what for what, there in wants.items() if not there]
     if missing:
@@ -318,9 +323,9 @@ class State:
         """Check before a step that gradients were reduced."""
         for slot in slots:
             if slot.unreduced and raw_grad(slot.param) is not None:
-                raise HybridPSError(f"step by the gradient of {slot.name}, which is this rank's alone "
-                                    "(no_sync): the last backward before a step is outside of "
-                                    "no_sync" + self.facts())
+                raise HybridPSError(f"step by the gradient of {slot.name}, which is this rank's "
+                                    "alone (no_sync): the last backward before a step is outside "
+                                    "of no_sync" + self.facts())
 
     def works(self) -> bool:
         """Whether a forward or a backward is running, whose order must not change."""

@@ -25,9 +25,11 @@ class _DLManaged(ctypes.Structure):
     """DLPack's DLManagedTensor, of one dimension. torch trusts its device; other ways ask the
     driver about the address, which fails while nothing is mapped there."""
 
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32),
+                ("device_id", ctypes.c_int32),
                 ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
-                ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
+                ("strides", ctypes.c_void_p),
                 ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
                 ("deleter", ctypes.c_void_p), ("size", ctypes.c_int64)]  # size: the shape
 
@@ -46,7 +48,8 @@ def _device_bytes(address: int, size: int, device: str) -> torch.Tensor:
     if not at:
         raise MemoryError
     managed = _DLManaged.from_address(at)
-    managed.__init__(address, _CUDA, torch.device(device).index, 1, _UNSIGNED, 8, 1, at + _DLManaged.size.offset,
+    managed.__init__(address, _CUDA, torch.device(device).index, 1, _UNSIGNED, 8, 1,
+                     at + _DLManaged.size.offset,
                      None, 0, None, ctypes.cast(_libc.free, ctypes.c_void_p).value, size)
     return torch.utils.dlpack.from_dlpack(_new_capsule(at, b"dltensor", None))
 

@@ -1,6 +1,7 @@
 """Threads take turns with a model: a forward, a backward or a step each use it exclusively."""
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from typing import Any, Callable
@@ -32,8 +33,8 @@ class Turn:
             return  # no other thread was forked along, and what needs the turn is refused
         with self._free:
             if not self._free.wait_for(lambda: self._depth == 0, WAIT):
-                raise HybridPSError(f"another thread has been in a forward, a backward or a step of "
-                                    f"this model for {WAIT} s: let threads take turns")
+                raise HybridPSError("another thread has been in a forward, a backward or a step "
+                                    f"of this model for {WAIT} s: let threads take turns")
             self._owner, self._depth = me, 1
 
     def give(self) -> None:
@@ -73,3 +74,25 @@ class BackwardTurn:
 
     def __del__(self) -> None:
         self._give()
+
+
+def step_in_turn(method: Callable) -> Callable:
+    """For methods of a Stepper: run while no other thread is in a forward, a backward or a step."""
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.phases.state.turn:
+            return method(self, *args, **kwargs)
+    return call
+
+
+def read_in_turn(method: Callable) -> Callable:
+    """For methods of Phases: keep other threads from beginning a pass meanwhile. Does not wait for
+    a thread in a pass, which may wait for this one; reads here are then served as within it."""
+    @functools.wraps(method)
+    def call(self: Any, *args: Any) -> Any:
+        turn = self.state.turn
+        if self.state.works() and not turn.mine():
+            return method(self, *args)
+        with turn:
+            return method(self, *args)
+    return call

@@ -82,8 +82,8 @@ class Client:
         return sorted(_API)
 
     def __reduce_ex__(self, _: Any) -> Any:
-        raise _abi.HybridPSError("a client can be neither copied nor pickled: manage the copy of the model with "
-                                 "another one")
+        raise _abi.HybridPSError("a client can be neither copied nor pickled: manage the copy of "
+                                 "the model with another one")
 
     def register_module(self, module: torch.nn.Module, name: str = "",
                         whole: tuple[type, ...] = ()) -> None:

@@ -81,7 +81,8 @@ class Manager:
         self._lib = _library()
         check_text("name", name, "training")
         if not isinstance(device_bytes, (tuple, list)):
-            raise HybridPSError(f"device_bytes is {device_bytes!r}: it must be a list of bytes, one for each device")
+            raise HybridPSError(f"device_bytes is {device_bytes!r}: it must be a list of bytes, "
+                                "one for each device")
         for what, value in (("host_bytes", host_bytes), ("lock_ms", lock_ms), ("reap_ms", reap_ms),
                             *((f"device_bytes[{i}]", b) for i, b in enumerate(device_bytes))):
             check_whole(what, value)

@@ -29,12 +29,16 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
     whole: see Client.register_optim and register_module. Raises HybridPSError and then leaves model
     and optimizer unchanged.
     """
-    models, optimizers = _several(model, torch.nn.Module), _several(optimizer, torch.optim.Optimizer)
+    models = _several(model, torch.nn.Module)
+    optimizers = _several(optimizer, torch.optim.Optimizer)
     if not models:
-        raise HybridPSError(f"model is {model!r}: there is nothing to manage without a torch.nn.Module")
+        raise HybridPSError(f"model is {model!r}: there is nothing to manage without a "
+                            "torch.nn.Module")
     _abi.check_flag("native", native)
-    client = Client(device, policy=policy, mode=mode, chunk_bytes=chunk_bytes, host_bytes=host_bytes,
-                    manager=manager, prefetch=prefetch, reserved_bytes=reserved_bytes, gradients=gradients,
+    client = Client(device, policy=policy, mode=mode, chunk_bytes=chunk_bytes,
+                    host_bytes=host_bytes,
+                    manager=manager, prefetch=prefetch, reserved_bytes=reserved_bytes,
+                    gradients=gradients,
                     optimizer_device=optimizer_device, group=group, shard=shard, spill=spill,
                     keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat,
                     spill_pause_ms=spill_pause_ms, one_copy=one_copy)
@@ -54,9 +58,11 @@ def _several(value: Any, kind: type) -> list[Any]:
     """A list of one value, or several, or None."""
     if value is None or isinstance(value, kind):
         return [] if value is None else [value]
-    values = list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else [value]
+    many = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    values = list(value) if many else [value]
     for one in values:
-        if not (isinstance(one, kind) or hasattr(one, "param_groups") and kind is torch.optim.Optimizer):
+        if not (isinstance(one, kind) or hasattr(one, "param_groups")
+                and kind is torch.optim.Optimizer):
             name = "torch.nn.Module" if kind is torch.nn.Module else "torch.optim.Optimizer"
             raise HybridPSError(f"{one!r:.40} is given where a {name} belongs, or several: "
                                 "manage(model, optimizer, device=...)")

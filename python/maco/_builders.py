@@ -123,7 +123,8 @@ class Builders:
             world = self._world(options)
             if not x.dim() or x.shape[0] % world:
                 raise ShapeMismatchError(f"X of reduce_scatter has shape {tuple(x.shape)}",
-                                         f"the first dimension must split into {world} parts, one for each rank")
+                                         f"the first dimension must split into {world} parts, one "
+                                         "for each rank")
             out = _like(x, x.shape[0] // world, *x.shape[1:])
         return self.add_task(TaskType.REDUCE_SCATTER, [x], [out], op=op, **options)
 

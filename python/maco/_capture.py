@@ -423,7 +423,8 @@ def capture(module: torch.nn.Module, fixed: dict[str, Any] | None = None,
     names."""
     global _tracer
     kept = Kept(module)
-    with numbered(), _recording(module), torch.inference_mode(False), torch.enable_grad(), _no_autocast():
+    with numbered(), _recording(module), torch.inference_mode(
+        False), torch.enable_grad(), _no_autocast():
         tracer = _tracer = _Tracer(fixed)
 
         def seen(owner: torch.nn.Module, name: str, value: Any) -> Any:

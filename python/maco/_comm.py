@@ -15,7 +15,8 @@ from typing import Any, Callable, NoReturn, Protocol, Sequence
 import torch
 import torch.distributed as dist
 
-from .errors import (CollectiveFailedError, DTypeError, MacoError, NullInputError, OrderMismatchError,
+from .errors import (CollectiveFailedError, DTypeError, MacoError, NullInputError,
+                     OrderMismatchError,
                      TimeoutError)
 
 _NAMES = {"avg": "mean"}  # of hybridps.Group

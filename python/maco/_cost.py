@@ -119,12 +119,14 @@ def decide(carrier: Carrier, most: int, compute: Callable[[], Any], comm: Callab
     finalists = fastest(first, most, lambda n: carrier.largest(
         _seconds(carrier, lambda: chunked(n, "overlap")))[0])
     plain, *again = carrier.largest(_seconds(
-        carrier, lambda: chunked(1, "serial"), *(functools.partial(chunked, n, "overlap") for n in finalists)))
+        carrier, lambda: chunked(1, "serial"),
+        *(functools.partial(chunked, n, "overlap") for n in finalists)))
     overlapped, chunks = min(zip(again, finalists))
     facts.update(plain=plain, overlapped=overlapped)
     gain = 1 - overlapped / plain
     if gain < LEAST_GAIN:
-        return Decision(1, f"{chunks} chunks, the best that was run, gain {gain * 100:.1f} %: it computes "
-                           f"{_text(c)} and communicates {_text(x)}, and a chunk costs {_text(per_chunk)}",
+        return Decision(1, f"{chunks} chunks, the best that was run, gain {gain * 100:.1f} %: it "
+                           f"computes {_text(c)} and communicates {_text(x)}, and a chunk costs "
+                           f"{_text(per_chunk)}",
                         **facts)
     return Decision(chunks, f"{chunks} chunks gain {gain * 100:.1f} %", **facts)

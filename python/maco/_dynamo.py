@@ -201,7 +201,8 @@ def _strip_clones(graph: fx.Graph, new: fx.Node) -> None:
     """Drop a copy that only existed to be written to."""
     while True:
         source = new.args[0]
-        if not (source.op == "call_method" and source.target in FRESH and set(source.users) == {new}):
+        if not (source.op == "call_method" and source.target in FRESH
+                and set(source.users) == {new}):
             return
         order, inner = _order(graph), source.args[0]
         if any(order[source] < order[u] < order[new] and _match._changes(u, inner)
@@ -394,7 +395,8 @@ class _Stumbles(logging.Filter):
         # The rest of a function after an uncompiled part is a separate function.
         rest = re.match(r"torch_dynamo_resume_in_(\w+)_at_(\d+)$", found[1])
         name, line = rest.groups() if rest else (found[1], found[3])
-        self.tell(f"{name} ({pathlib.Path(found[2]).name}:{line})", f"{type(error).__name__}: {text}")
+        self.tell(f"{name} ({pathlib.Path(found[2]).name}:{line})",
+                  f"{type(error).__name__}: {text}")
         return False
 
 

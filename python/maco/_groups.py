@@ -90,7 +90,8 @@ class Groups:
             group.catch_up()
         except HybridPSError as error:
             raise CollectiveFailedError(f"after a failed run of this rank: {error}",
-                                        "see what the other ranks say; then make a new group") from error
+                                        "see what the other ranks say; then make a new group"
+                                        ) from error
 
     def handles(self) -> list[Any]:
         if any(g._h is None for g in self.list):

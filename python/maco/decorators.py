@@ -235,7 +235,9 @@ def _check(spec: Overlap, carrier: Carrier, call: Callable, x: torch.Tensor, dim
     if good and x.is_floating_point() and torch.equal(x, x.narrow(dim, 0, 1).expand_as(x)):
         # Identical rows (a first call with zeros) do not show mixing: try others of the same sign.
         with torch.no_grad():
-            good = _takes_rows_alone(spec, call, x * (1 + torch.rand_like(x)) + (x == 0) * torch.rand_like(x), dim)
+            good = _takes_rows_alone(spec, call,
+                                     x * (1 + torch.rand_like(x)) + (x == 0) * torch.rand_like(x),
+                                     dim)
     bad, = carrier.largest([float(not good)])
     if bad:
         raise NotRowSeparableError(
@@ -254,7 +256,8 @@ def _takes_rows_alone(spec: Overlap, call: Callable, x: torch.Tensor, dim: int) 
     limit = TOLERANCE.get(whole.dtype, 0.0)
     try:
         again = torch.cat(parts, dim)
-        return again.shape == whole.shape and torch.allclose(again, whole, limit, limit, equal_nan=True)
+        return again.shape == whole.shape and torch.allclose(again, whole, limit, limit,
+                                                             equal_nan=True)
     except (RuntimeError, IndexError):
         return False
 

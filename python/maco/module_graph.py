@@ -55,7 +55,8 @@ class _NoGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: torch.Tensor) -> Any:
-        raise UnsupportedError(f"a gradient through the graph of {ctx.name}, which autograd does not see",
+        raise UnsupportedError(f"a gradient through the graph of {ctx.name}, which autograd does "
+                               "not see",
                                "train with the module itself; run graphs under torch.no_grad()")
 
 
@@ -114,8 +115,8 @@ class ModuleCalls:
                                 f"change parameters in place, or {again}")
         for name, m, mode in self._modes:
             if m.training != mode:
-                raise MacoError(f"{name or type(m).__name__}.{'eval' if mode else 'train'}() was called "
-                                "since the graph was made", again)
+                raise MacoError(f"{name or type(m).__name__}.{'eval' if mode else 'train'}() was "
+                                "called since the graph was made", again)
         changed = self._guards.changed()
         if changed:
             raise MacoError(f"{changed}: changed since the graph was made", again)
@@ -124,7 +125,8 @@ class ModuleCalls:
         """A tensor for which a gradient may be requested; None if there is none."""
         if not torch.is_grad_enabled():
             return None
-        both = (*(t for t in given if isinstance(t, torch.Tensor)), *(p for *_, p in self._parameters))
+        both = (*(t for t in given if isinstance(t, torch.Tensor)),
+                *(p for *_, p in self._parameters))
         return next((t for t in both if t.requires_grad), None)
 
     def _result(self, output: torch.Tensor, wanted: torch.Tensor | None) -> torch.Tensor:
@@ -192,7 +194,8 @@ class Trace(TorchFunctionMode):
         live = [t for t in used if not self.is_constant(t)]
         if any(autocast()):
             raise UnsupportedError(f"{name}() under autocast in {type(self.graph.module).__name__}",
-                                   "a graph's types are its tensors': .bfloat16(), without autocast")
+                                   "a graph's types are its tensors': .bfloat16(), without "
+                                   "autocast")
         if live and (name in BY_VALUE or _indexes_by_mask(name, args)):
             raise UnsupportedError(
                 f"{name}() of a tensor in {type(self.graph.module).__name__}: what follows would "

@@ -49,7 +49,8 @@ class Candidate:
     """A place where overlap is possible. gain: measured share of its computation and communication
     time that is saved. plain and overlapped: seconds when run one after the other, and as it runs
     now; at_best: the longer of computing and communicating, which are timed apart from these and on
-    a busy machine may come out longer than both together: then as it runs now. All 0: not measured."""
+    a busy machine may come out longer than both together: then as it runs now. All 0: not
+    measured."""
 
     kind: str
     where: str
@@ -236,7 +237,8 @@ class _Rewriter:
         gathers = match.collective.kind == "allgather"
         with self.graph.inserting_before(product.node if gathers else comm):
             x = comm.args[-1] if gathers else self._value(product.x)
-            new = self._call(pair.of(match.collective), "maco_pair", x, *(self._value(r) for r in product.rest))
+            new = self._call(pair.of(match.collective), "maco_pair", x,
+                             *(self._value(r) for r in product.rest))
         gone = [product.node, comm]
         if match.collective.in_place and match.collective.kind == "reduce_scatter":
             gone.append(comm.args[0])

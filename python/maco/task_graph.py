@@ -128,7 +128,8 @@ class Result:
 class Plan:
     """A compiled graph."""
 
-    def __init__(self, graph: "TaskGraph", handle: _abi.Plan, names: list[str], groups: list[int]) -> None:
+    def __init__(self, graph: "TaskGraph", handle: _abi.Plan, names: list[str],
+                 groups: list[int]) -> None:
         self.graph, self.handle, self.names = graph, handle, names
         self.groups = groups  # of each collective, by task; -1: a computation
 
@@ -312,7 +313,8 @@ class TaskGraph(Builders):
         self._open("add_dependency()")
         for t in (task, on):
             if not isinstance(t, Task) or t.graph is not self:
-                raise NullInputError(f"{t!r} is not a task of this graph", "add_task() returns them")
+                raise NullInputError(f"{t!r} is not a task of this graph",
+                                     "add_task() returns them")
         if task is on:
             error = CyclicDependencyError(f"task \"{task.name}\" would wait for itself",
                                           "(task, the one that it waits for)")
@@ -543,7 +545,8 @@ class TaskGraph(Builders):
         done: set[int] = set()
         with contextlib.suppress(MacoError):  # not even begun, or a thread is still at work
             done = set(self._runtime.order(len(plan.names)))
-        for number in {group for i, group in enumerate(plan.groups) if group >= 0 and i not in done}:
+        for number in {group for i, group in enumerate(plan.groups) if group >= 0
+                       and i not in done}:
             self._groups.list[number].fall_behind()
 
     def _in_place(self) -> None:

@@ -54,6 +54,7 @@ class Tidy(ToolCase):
         self.refuses("171 columns", {"tools/make.py": "x = '" + "y" * 165 + "'\n"})
         self.refuses("801 lines", {"tools/make.py": "x = 1\n" * 801})
         self.refuses("701 lines", {"python/box/make.py": "x = 1\n" * 701})
+        self.refuses("101 columns", {"python/box/make.py": "x = '" + "y" * 95 + "'\n"})
 
     def test_a_header_without_a_contract(self):
         self.refuses("no line that begins with 'Limits:'", {"src/box/box.h": TREE["src/box/box.h"].replace("Limits:", "Bounds:")})
