@@ -50,8 +50,8 @@ struct program_service {
 /* Runs until a signal ends it; returns the exit status. */
 int program_daemon_run(const struct program_service *service, void *arg, int argc, char **argv);
 
-/* What a daemon does before anything else: opens as many files as it may, and survives a file at the
- * limit of `ulimit -f`, which is like one on a full disk (process.c). */
+/* What a daemon does before anything else: opens as many files as it may, and survives a file at
+ * the limit of `ulimit -f`, which is like one on a full disk (process.c). */
 void program_begin(void);
 
 /* Prints the error of a program that ended with `st`, and returns its exit status (process.c). */
