@@ -2,6 +2,7 @@
  * when the first path of a copy fails. */
 #include <string.h>
 
+#include "base/host_port.h"
 #include "cli/validate/validate.h"
 
 #define DEAD_PORT    1 /* no process listens there */
@@ -159,9 +160,12 @@ static hl_status lose_memory(struct validation *v, const struct vnode *n, struct
 /* The same address, with a port where no process listens. */
 static const char *dead_address(struct validation *v, const char *address)
 {
-    const char *colon = strrchr(address, ':');
-    return validate_text(v, "%.*s:%d", colon != NULL ? (int)(colon - address) : 0, address,
-                         DEAD_PORT);
+    struct hl_host_port x;
+    char dead[HL_HOST_PORT_MAX];
+    if (hl_host_port_split(address, &x) != HL_OK)
+        return "";
+    hl_host_port_format(x.host, DEAD_PORT, dead);
+    return validate_text(v, "%s", dead);
 }
 
 /* Tells the node to migrate the shard to where no migration network responds. */
