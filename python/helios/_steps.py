@@ -12,7 +12,7 @@ from . import _abi, _arguments, errors
 
 ACTIVITIES = ("joining", "loading", "training", "saving")
 
-_report: Callable[..., int] | None = None  # the library's function; looked up with the first step
+_report: Callable[..., int] | None = None  # the library's function, once the rank has its page
 _highest = -1  # highest step that this process reported
 _last = -1  # last one since its gang formed
 _waited_ns = 0  # time spent waiting for other ranks since the last report
@@ -47,12 +47,12 @@ def report(step: int, loss: float = math.nan, tokens: int = 0) -> None:
         step, tokens = (_arguments.integer(name, value, 0, _arguments.INT64_MAX)
                         for name, value in (("step", step), ("tokens", tokens)))
         loss = _number("loss", loss)
-    if _report is None:
-        _report = _abi.library().helios_report if _is_read() else lambda *_: 0
+    if _report is None and _is_read():  # a parked process gets its page later
+        _report = _abi.library().helios_report
     if _waited_ns and _is_read():
         _abi.check(_abi.library().helios_waited(_waited_ns))
     _waited_ns = 0
-    code = _report(step, loss, tokens)
+    code = _report(step, loss, tokens) if _report is not None else 0
     if code != 0:
         _abi.check(code)
     _last = step

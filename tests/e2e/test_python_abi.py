@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / d) for d in ("python", "bench")]
@@ -31,7 +32,7 @@ os.environ["HELIOS_LIBRARY"] = FAKE
 import maco_gpu_lib  # noqa: E402
 
 import helios  # noqa: E402
-from helios import _abi, errors  # noqa: E402
+from helios import _abi, _steps, errors  # noqa: E402
 
 try:
     import torch
@@ -164,6 +165,15 @@ class Binding(unittest.TestCase):
         with self.assertRaisesRegex(errors.Unavailable, "^nobody answers at down$") as caught:
             _abi.Client("down")
         self.assertEqual(caught.exception.code, -9)
+
+    def test_a_process_reports_as_soon_as_it_has_a_rank(self):
+        with mock.patch.dict(os.environ), mock.patch.multiple(_steps, _report=None, _last=-1, _highest=-1):
+            os.environ.pop("HELIOS_STEPS", None)
+            helios.report(3)  # as warm() of a parked process does
+            self.assertEqual((calls(), _steps.progress()), ([], (3, 3)))
+            os.environ["HELIOS_STEPS"] = "page"
+            helios.report(2, 0.5, 7)
+            self.assertEqual((calls(), _steps.progress()), (["report 2 0.5 7"], (2, 3)))
 
     def test_shard_lists_are_copied_and_freed(self):
         client = self.open()
