@@ -5,9 +5,6 @@
 #include <stdlib.h>
 
 #define NODE_ROOM_MIN 16
-/* A lookup in a large table waits for memory. So the slot of the entry FETCH_AHEAD places ahead is
- * prefetched, and the record of the entry half as far ahead. */
-#define FETCH_AHEAD 16
 /* A pass judges all shards when more than this number plus a quarter of all shards were touched. */
 #define TOUCHED_MIN 1024
 
@@ -255,6 +252,14 @@ static void count_leaving(struct hl_placement *p, const struct hl_placed_shard *
         count_bytes(&p->nodes[from.node].l1_leaving, s->size_bytes, more);
 }
 
+static hl_status find_shard(const struct hl_placement *p, struct hl_id id, uint32_t *index)
+{
+    *index = hl_shard_table_find(&p->shards, id);
+    return *index != HL_SHARD_NONE
+               ? HL_OK
+               : hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+}
+
 /* ---- sets ------------------------------------------------------------------------------------ */
 
 /* Adds the shard's bytes to its set or removes them. */
@@ -322,9 +327,8 @@ static hl_status unknown_set(uint32_t set)
 
 hl_status hl_placement_set_join(struct hl_placement *p, struct hl_id id, uint32_t set)
 {
-    uint32_t index = hl_shard_table_find(&p->shards, id);
-    if (index == HL_SHARD_NONE)
-        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    uint32_t index;
+    HL_TRY(find_shard(p, id, &index));
     bool known = hl_set_table_find(&p->sets, set) != NULL;
     if (!known && set != HL_SET_NONE)
         return unknown_set(set);
@@ -403,9 +407,8 @@ hl_status hl_placement_shard_add(struct hl_placement *p, struct hl_id id, uint64
 
 hl_status hl_placement_shard_remove(struct hl_placement *p, struct hl_id id)
 {
-    uint32_t index = hl_shard_table_find(&p->shards, id);
-    if (index == HL_SHARD_NONE)
-        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    uint32_t index;
+    HL_TRY(find_shard(p, id, &index));
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     if (hl_life_is_moving((enum hl_life_state)s->life.state)) {
         bool switched = s->life.state == HL_LIFE_MIGRATED;
@@ -464,9 +467,8 @@ static void follow_change(struct hl_placement *p, struct hl_placed_shard *s,
 static hl_status change_life(struct hl_placement *p, struct hl_id id,
                              const struct hl_change *change, const struct hl_place *goal)
 {
-    uint32_t index = hl_shard_table_find(&p->shards, id);
-    if (index == HL_SHARD_NONE)
-        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    uint32_t index;
+    HL_TRY(find_shard(p, id, &index));
     hl_placement_advance(p, change->at_ms);
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     enum hl_life_state from = (enum hl_life_state)s->life.state;
@@ -505,9 +507,8 @@ hl_status hl_placement_shard_move(struct hl_placement *p, struct hl_id id,
 
 hl_status hl_placement_shard_pin(struct hl_placement *p, struct hl_id id, bool pinned)
 {
-    uint32_t index = hl_shard_table_find(&p->shards, id);
-    if (index == HL_SHARD_NONE)
-        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    uint32_t index;
+    HL_TRY(find_shard(p, id, &index));
     hl_shard_at(&p->shards, index)->pinned_itself = pinned;
     pin_shard(p, index);
     return HL_OK;
@@ -529,9 +530,8 @@ static enum hl_life_state found_state(const struct hl_placed_shard *s, struct hl
 hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, struct hl_place place,
                                    int64_t now_ms)
 {
-    uint32_t index = hl_shard_table_find(&p->shards, id);
-    if (index == HL_SHARD_NONE)
-        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    uint32_t index;
+    HL_TRY(find_shard(p, id, &index));
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     if (hl_life_is_moving((enum hl_life_state)s->life.state))
         return hl_fail(HL_ECONFLICT, "shard %s moves", hl_id_format(id).s);
@@ -550,9 +550,8 @@ hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, stru
 
 hl_status hl_placement_shard_moved(struct hl_placement *p, struct hl_id id, int64_t now_ms)
 {
-    uint32_t index = hl_shard_table_find(&p->shards, id);
-    if (index == HL_SHARD_NONE)
-        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    uint32_t index;
+    HL_TRY(find_shard(p, id, &index));
     hl_placement_advance(p, now_ms);
     hl_attributes_moved(&hl_shard_at(&p->shards, index)->use, &p->params, p->now_ms);
     hl_shard_at(&p->shards, index)->unsaved = true;
@@ -573,56 +572,4 @@ const struct hl_placed_shard *hl_placement_shard_find(const struct hl_placement 
 {
     uint32_t index = hl_shard_table_find(&p->shards, id);
     return index == HL_SHARD_NONE ? NULL : hl_shard_at(&p->shards, index);
-}
-
-/* ---- reports --------------------------------------------------------------------------------- */
-
-static enum hl_report_fate admit_report(struct hl_placement *p, uint16_t node,
-                                        struct hl_report_window *window,
-                                        const struct hl_report *report)
-{
-    const struct hl_placement_node *n = find_node(p, node);
-    if (n == NULL)
-        return HL_REPORT_UNKNOWN;
-    return n->fenced ? HL_REPORT_FENCED : hl_report_window_take(window, report);
-}
-
-static void apply_entry(struct hl_placement *p, uint16_t node, const struct hl_report_entry *e)
-{
-    uint32_t index = hl_shard_table_find(&p->shards, e->shard);
-    if (index == HL_SHARD_NONE) {
-        p->stats.unknown_shards++;
-        return;
-    }
-    struct hl_access access = {.node = node, .count = e->count, .age_ms = e->age_ms};
-    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
-    hl_attributes_access(&s->use, &p->params, &access, p->now_ms);
-    s->unsaved = true;
-    s->crowded = hl_rules_are_crowded(s, &p->params);
-    hl_placement_touch(p, index);
-    p->stats.accesses += e->count;
-}
-
-enum hl_report_fate hl_placement_report(struct hl_placement *p, uint16_t node,
-                                        const struct hl_report *report, int64_t now_ms)
-{
-    struct hl_placement_node *n = find_node(p, node);
-    return hl_placement_report_of(p, node, n != NULL ? &n->reports : NULL, report, now_ms);
-}
-
-enum hl_report_fate hl_placement_report_of(struct hl_placement *p, uint16_t node,
-                                           struct hl_report_window *window,
-                                           const struct hl_report *report, int64_t now_ms)
-{
-    hl_placement_advance(p, now_ms);
-    enum hl_report_fate fate = admit_report(p, node, window, report);
-    p->stats.reports[fate]++;
-    for (size_t i = 0; fate == HL_REPORT_NEW && i < report->count; i++) {
-        if (i + FETCH_AHEAD < report->count)
-            hl_shard_table_fetch_slot(&p->shards, report->entries[i + FETCH_AHEAD].shard);
-        if (i + FETCH_AHEAD / 2 < report->count)
-            hl_shard_table_fetch_record(&p->shards, report->entries[i + FETCH_AHEAD / 2].shard);
-        apply_entry(p, node, &report->entries[i]);
-    }
-    return fate;
 }
