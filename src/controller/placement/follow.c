@@ -78,10 +78,14 @@ static void shard_follow(struct hl_controller *c, const struct hl_shard_rec *s)
         return;
     pin_follow(c, s);
     struct hl_place at, known = x->place;
-    if (hl_life_is_moving((enum hl_life_state)x->life.state) ||
-        !nearest_place(c, s->id, &known, &at) || (at.tier == known.tier && at.node == known.node))
+    if (hl_life_is_moving((enum hl_life_state)x->life.state))
         return;
-    if (hl_placement_shard_found(&p->core, s->id, at, placement_now_ms()) != HL_OK)
+    bool found = nearest_place(c, s->id, &known, &at);
+    if (found && !x->life.lost && at.tier == known.tier && at.node == known.node)
+        return;
+    hl_status st = found ? hl_placement_shard_found(&p->core, s->id, at, placement_now_ms())
+                         : hl_placement_shard_lost(&p->core, s->id, placement_now_ms());
+    if (st != HL_OK)
         hl_debug("place of a shard: %s", hl_error_text());
     uses_placed(c, s->id);
 }

@@ -54,10 +54,17 @@ static uint32_t ticks_of(const struct hl_history *h, int64_t at_ms)
     return ticks < 0 ? 0 : ticks > UINT32_MAX ? UINT32_MAX : (uint32_t)ticks;
 }
 
+/* No change from created to created has the first event. */
+static bool has_changed(const struct hl_life *life)
+{
+    static_assert(HL_LIFE_CREATED == 0 && HL_LIFE_ON_LOAD == 0, "a zeroed record is not one");
+    return life->latest.states != 0 || life->latest.event != 0;
+}
+
 void hl_life_restore(struct hl_life *life, struct hl_history *h, uint32_t shard,
                      const struct hl_change *change)
 {
-    if (life->latest.states != 0) { /* created -> created is no change */
+    if (has_changed(life)) {
         struct hl_history_entry entry = {
             .change = life->latest, .shard = shard, .older = life->older};
         life->older = add_entry(h, &entry);
@@ -102,7 +109,7 @@ static struct hl_change unpack_change(const struct hl_history *h, const struct h
 unsigned hl_life_history(const struct hl_life *life, const struct hl_history *h, uint32_t shard,
                          struct hl_change out[HL_CHANGES_MAX])
 {
-    if (life->latest.states == 0)
+    if (!has_changed(life))
         return 0;
     unsigned n = 0;
     out[n++] = unpack_change(h, &life->latest);

@@ -14,6 +14,7 @@
 #ifndef HL_CORE_PLACEMENT_HISTORY_H
 #define HL_CORE_PLACEMENT_HISTORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -39,6 +40,7 @@ struct hl_life {
     struct hl_change_rec latest;
     uint32_t older; /* number of the previous change in the ring; 0 = none */
     uint8_t state, before;
+    bool lost; /* no copy of the shard can be read */
 };
 
 struct hl_history_entry {
@@ -72,8 +74,8 @@ uint64_t hl_history_bytes(const struct hl_history *h);
  * refuses, nothing changes. */
 hl_status hl_life_change(struct hl_life *life, struct hl_history *h, uint32_t shard,
                          const struct hl_change *change) HL_CHECK;
-/* Adds a change that an earlier process made; oldest first. It is not checked against the life
- * cycle. */
+/* Adds a change that is not checked against the life cycle: one that an earlier process made, or
+ * one of HL_LIFE_ON_LOST and HL_LIFE_ON_FOUND. Oldest first. */
 void hl_life_restore(struct hl_life *life, struct hl_history *h, uint32_t shard,
                      const struct hl_change *change);
 /* Lists the changes, newest first; returns how many. */

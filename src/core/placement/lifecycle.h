@@ -5,7 +5,8 @@
  *
  * and for shards that are read: demoted L2 or L3 -> migrated -> stable warm L2 or L3. A move is
  * decided, copied, switched and cleaned up: preheat, migrating and demoted last until the switch,
- * migrated until the old copy is gone.
+ * migrated until the old copy is gone. LOST and FOUND are no transitions: they tell in a shard's
+ * history what became of its copies without a move.
  *
  * Owns:    nothing; all texts are static.
  * Threads: any. Pure.
@@ -50,7 +51,9 @@
     X(SWITCHED,   "copy is verified and in force",      "seconds, expected")                    \
     X(CLEANED_L2, "old copy is gone",                   "seconds, readers' grace")              \
     X(CLEANED_L3, "old copy is gone",                   "seconds, readers' grace")              \
-    X(UNDONE,     "copy was cancelled or failed",       "seconds, expected")
+    X(UNDONE,     "copy was cancelled or failed",       "seconds, expected")                    \
+    X(LOST,       "no copy can be read",                "tier now, before")                     \
+    X(FOUND,      "nearest copy is here now",           "tier now, before")
 
 /* clang-format on */
 

@@ -527,24 +527,75 @@ static enum hl_life_state found_state(const struct hl_placed_shard *s, struct hl
     return place.node != HL_READER_NONE ? HL_LIFE_COOLING : HL_LIFE_ARCHIVED_L3;
 }
 
+static hl_status find_resting(struct hl_placement *p, struct hl_id id, int64_t now_ms,
+                              uint32_t *index)
+{
+    HL_TRY(find_shard(p, id, index));
+    if (hl_life_is_moving((enum hl_life_state)hl_shard_at(&p->shards, *index)->life.state))
+        return hl_fail(HL_ECONFLICT, "shard %s moves", hl_id_format(id).s);
+    hl_placement_advance(p, now_ms);
+    return HL_OK;
+}
+
+/* What happened to the shard's copies without a move; the state that follows becomes its state. A
+ * shard with a new place and no history has nothing to tell. */
+static void note_copies(struct hl_placement *p, uint32_t index, enum hl_life_event event,
+                        enum hl_life_state to, struct hl_place now)
+{
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    struct hl_change changes[HL_CHANGES_MAX];
+    bool lost = event == HL_LIFE_ON_LOST;
+    const struct hl_change change = {.at_ms = p->now_ms,
+                                     .event = event,
+                                     .from = (enum hl_life_state)s->life.state,
+                                     .to = to,
+                                     .node = now.node,
+                                     .value = lost ? 0 : now.tier,
+                                     .limit = s->life.lost ? 0 : s->place.tier};
+    if (lost || hl_life_history(&s->life, &p->history, index, changes) > 0)
+        hl_life_restore(&s->life, &p->history, index, &change);
+    s->life.state = (uint8_t)to;
+    s->life.lost = lost;
+    s->unsaved |= s->kept; /* what was recorded of it is no longer valid */
+}
+
+static void found_elsewhere(struct hl_placement *p, uint32_t index, struct hl_place place)
+{
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    note_copies(p, index, HL_LIFE_ON_FOUND, found_state(s, place), place);
+    count_in_set(p, s, false);
+    s->place = s->goal = place;
+    count_in_set(p, s, true);
+    s->crowded = hl_rules_are_crowded(s, &p->params);
+    s->use.placed_ms = p->now_ms;
+    if (s->life.state != HL_LIFE_ARCHIVED_L3) /* in L3, reads since it cooled bring it back */
+        s->changed_ms = p->now_ms;
+}
+
 hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, struct hl_place place,
                                    int64_t now_ms)
 {
     uint32_t index;
-    HL_TRY(find_shard(p, id, &index));
+    HL_TRY(find_resting(p, id, now_ms, &index));
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
-    if (hl_life_is_moving((enum hl_life_state)s->life.state))
-        return hl_fail(HL_ECONFLICT, "shard %s moves", hl_id_format(id).s);
-    hl_placement_advance(p, now_ms);
     unlist_shard(p, s);
-    s->place = s->goal = place;
-    s->crowded = hl_rules_are_crowded(s, &p->params);
-    s->life = (struct hl_life){.state = (uint8_t)found_state(s, place)};
-    s->use.placed_ms = p->now_ms;
-    s->unsaved = s->kept;                     /* what was recorded of it is no longer valid */
-    if (s->life.state != HL_LIFE_ARCHIVED_L3) /* in L3, reads since it cooled bring it back */
-        s->changed_ms = p->now_ms;
+    if (place.tier == s->place.tier && place.node == s->place.node)
+        note_copies(p, index, HL_LIFE_ON_FOUND, (enum hl_life_state)s->life.state, place);
+    else
+        found_elsewhere(p, index, place);
     hl_placement_touch(p, index);
+    return HL_OK;
+}
+
+hl_status hl_placement_shard_lost(struct hl_placement *p, struct hl_id id, int64_t now_ms)
+{
+    uint32_t index;
+    HL_TRY(find_resting(p, id, now_ms, &index));
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    if (s->life.lost)
+        return HL_OK;
+    unlist_shard(p, s);
+    note_copies(p, index, HL_LIFE_ON_LOST, (enum hl_life_state)s->life.state, s->place);
     return HL_OK;
 }
 

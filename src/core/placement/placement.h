@@ -101,10 +101,14 @@ hl_status hl_placement_shard_moved(struct hl_placement *p, struct hl_id id,
 unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id id,
                                     struct hl_change out[HL_CHANGES_MAX]);
 /* The shard's nearest copy was found at an unexpected place, without a move. Its life cycle starts
- * again there, from the beginning or as a shard that had cooled before; its usage statistics stay.
+ * again there, from the beginning or as a shard that had cooled before; its usage statistics and
+ * its history stay. A copy that was lost and is found where it was continues its life.
  * HL_ECONFLICT: it is moving. */
 hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, struct hl_place place,
                                    int64_t now_ms) HL_CHECK;
+/* No copy of the shard can be read: nothing is decided about it until one is found.
+ * HL_ECONFLICT: it is moving. */
+hl_status hl_placement_shard_lost(struct hl_placement *p, struct hl_id id, int64_t now_ms) HL_CHECK;
 /* Borrowed; NULL: unknown. */
 const struct hl_placed_shard *hl_placement_shard_find(const struct hl_placement *p,
                                                       struct hl_id id);

@@ -188,6 +188,8 @@ static hl_status judge_shard(struct passing *x, uint32_t index, struct hl_placed
 {
     if (s->touched || s->decided)
         s->touched = s->decided = false;
+    if (s->life.lost)
+        return HL_OK;
     x->y->judged++;
     int64_t until_ms = hl_rules_rests_until(s, &x->world, x->p->now_ms);
     bool rests = until_ms > x->p->now_ms;

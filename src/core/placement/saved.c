@@ -103,22 +103,36 @@ static unsigned chain_length(const struct hl_saved *saved)
     return n;
 }
 
+static bool are_about_copies(const struct hl_change *changes, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (changes[i].event != HL_LIFE_ON_LOST && changes[i].event != HL_LIFE_ON_FOUND)
+            return false;
+    return true;
+}
+
 hl_status hl_saved_give_life(struct hl_placement *p, struct hl_id id, const struct hl_saved *saved,
                              int64_t now_ms)
 {
     uint32_t index;
     HL_TRY(find_placed(p, id, now_ms, &index));
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
-    if (s->life.latest.states != 0)
+    struct hl_change since[HL_CHANGES_MAX];
+    unsigned since_count = hl_life_history(&s->life, &p->history, index, since);
+    if (!are_about_copies(since, since_count))
         return hl_fail(HL_ECONFLICT, "shard %s has a life already", hl_id_format(id).s);
     if (saved->place.tier != s->place.tier || saved->place.node != s->place.node)
         return HL_EBUSY;
     unsigned n = chain_length(saved), newest = 0;
     while (newest < n && hl_life_is_moving(saved->changes[newest].to))
         newest++;
-    struct hl_life life = s->life;
+    struct hl_life life = {.state = s->life.state, .lost = s->life.lost};
     for (unsigned i = n; i-- > newest;)
         hl_life_restore(&life, &p->history, index, &saved->changes[i]);
+    for (unsigned i = since_count; i-- > 0;) {
+        since[i].from = since[i].to = (enum hl_life_state)life.state;
+        hl_life_restore(&life, &p->history, index, &since[i]);
+    }
     s->life = life;
     s->changed_ms = newest == 0 ? clamp_time(saved->changed_ms, p->now_ms) : s->changed_ms;
     s->use.placed_ms = clamp_time(saved->use.placed_ms, p->now_ms);

@@ -2,8 +2,9 @@
  * one placement and given to a later one.
  *
  * The use is valid wherever the shard is. The life is valid only at the place where it was
- * recorded; at another place it starts again, as for any shard that is found there. A shard that
- * was moving gets the state that it had before the move.
+ * recorded; at another place it starts again, as for any shard that is found there. What has been
+ * noted of its copies since then follows the recorded history. A shard that was moving gets the
+ * state that it had before the move.
  *
  * Owns:    nothing; the struct is the caller's.
  * Threads: one at a time. Pure: times are arguments.

@@ -49,6 +49,19 @@ static inline int world_end(void **state)
     return 0;
 }
 
+/* A node has a right copy of the shard. */
+static inline void learn(struct world *w, struct node *n, enum hl_api_tier tier, const char *device)
+{
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    copies_learn(&w->c, n,
+                 &(struct hl_api_copy){.id = id.s,
+                                       .tier = tier,
+                                       .device = device,
+                                       .transport = "",
+                                       .size_bytes = w->shard->size_bytes,
+                                       .crc32 = w->shard->crc32});
+}
+
 static inline const struct hl_placed_shard *placed(struct world *w)
 {
     return hl_placement_shard_find(&w->c.placement->core, w->shard->id);

@@ -7,18 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void learn(struct world *w, struct node *n, enum hl_api_tier tier, const char *device)
-{
-    const struct hl_id_text id = hl_id_format(w->shard->id);
-    copies_learn(&w->c, n,
-                 &(struct hl_api_copy){.id = id.s,
-                                       .tier = tier,
-                                       .device = device,
-                                       .transport = "",
-                                       .size_bytes = w->shard->size_bytes,
-                                       .crc32 = w->shard->crc32});
-}
-
 static void assert_at(struct world *w, enum hl_api_tier tier, const char *node)
 {
     assert_int_equal(placed(w)->place.tier, tier);

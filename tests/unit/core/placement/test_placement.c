@@ -181,6 +181,73 @@ TEST_IN(begin, end, a_life_is_kept_with_its_reasons_and_numbers)
     assert_int_equal(hl_placement_shard_history(&place, id_of(SHARDS), history), 0);
 }
 
+/* In L2 of the node, loaded for a read. */
+static void load_at_node(struct hl_place in_l2)
+{
+    struct hl_change change = {
+        .at_ms = START + S, .event = HL_LIFE_ON_LOAD, .node = node, .value = 7, .limit = 1};
+    assert_int_equal(hl_placement_shard_move(&place, id_of(0), &change, in_l2), HL_OK);
+    change = (struct hl_change){
+        .at_ms = START + 2 * S, .event = HL_LIFE_ON_LOADED, .node = node, .value = 1, .limit = 3};
+    assert_int_equal(hl_placement_shard_change(&place, id_of(0), &change), HL_OK);
+}
+
+/* The newest change but `back`. */
+static void assert_noted(unsigned back, enum hl_life_event event, uint8_t tier, uint8_t before)
+{
+    struct hl_change history[HL_CHANGES_MAX];
+    assert_true(hl_placement_shard_history(&place, id_of(0), history) > back);
+    assert_int_equal(history[back].event, event);
+    assert_float_equal(history[back].value, tier, 0);
+    assert_float_equal(history[back].limit, before, 0);
+}
+
+TEST_IN(begin, end, a_history_outlives_the_loss_of_the_last_copy_and_its_return)
+{
+    const struct hl_place in_l2 = {.node = node, .tier = HL_API_TIER_L2};
+    struct hl_change history[HL_CHANGES_MAX];
+    const struct hl_placed_shard *s = hl_placement_shard_find(&place, id_of(0));
+    load_at_node(in_l2);
+    assert_int_equal(hl_placement_shard_lost(&place, id_of(0), START + 3200), HL_OK);
+    assert_int_equal(hl_placement_shard_lost(&place, id_of(0), START + 4000), HL_OK); /* once */
+    assert_true(s->life.lost);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l2, START + 4800), HL_OK);
+    assert_false(s->life.lost);
+    assert_int_equal(s->life.state, HL_LIFE_ACTIVE); /* where it was, it goes on */
+    assert_noted(0, HL_LIFE_ON_FOUND, HL_API_TIER_L2, 0);
+    assert_noted(1, HL_LIFE_ON_LOST, 0, HL_API_TIER_L2);
+    assert_int_equal(hl_placement_shard_lost(&place, id_of(0), START + 6400), HL_OK);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l3, START + 8000), HL_OK);
+    assert_int_equal(s->life.state, HL_LIFE_CREATED);
+    assert_noted(0, HL_LIFE_ON_FOUND, HL_API_TIER_L3, 0);
+    assert_int_equal(hl_placement_shard_history(&place, id_of(0), history), 6);
+    assert_int_equal(history[0].at_ms, START + 8000);
+    assert_int_equal(history[0].from, HL_LIFE_ACTIVE);
+    assert_int_equal(history[4].event, HL_LIFE_ON_LOADED);
+    assert_float_equal(history[4].value, 1, 0);
+    assert_float_equal(history[4].limit, 3, 0);
+    assert_int_equal(history[5].event, HL_LIFE_ON_LOAD);
+    assert_float_equal(history[5].value, 7, 0);
+    assert_int_equal(hl_placement_shard_lost(&place, id_of(SHARDS), START), HL_ENOENT);
+}
+
+TEST_IN(begin, end, a_history_outlives_the_loss_of_the_nearest_copy)
+{
+    const struct hl_place in_l2 = {.node = node, .tier = HL_API_TIER_L2};
+    load_at_node(in_l2);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l3, START + 3 * S), HL_OK);
+    assert_noted(0, HL_LIFE_ON_FOUND, HL_API_TIER_L3, HL_API_TIER_L2);
+    assert_noted(1, HL_LIFE_ON_LOADED, 1, 3);
+}
+
+TEST_IN(begin, end, a_shard_that_was_never_read_tells_of_its_loss_too)
+{
+    assert_int_equal(hl_placement_shard_lost(&place, id_of(0), START + S), HL_OK);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l3, START + 2 * S), HL_OK);
+    assert_noted(0, HL_LIFE_ON_FOUND, HL_API_TIER_L3, 0);
+    assert_noted(1, HL_LIFE_ON_LOST, 0, HL_API_TIER_L3);
+}
+
 /* ---- a bad network ---- */
 
 #define NODES   5

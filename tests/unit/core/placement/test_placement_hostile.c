@@ -110,6 +110,24 @@ TEST_IN(begin, end, a_clock_that_jumps_ahead_and_back_moves_nothing_twice)
     assert_int_equal(decided(HL_LIFE_ON_COOL, INT64_MIN), 0);
 }
 
+TEST_IN(begin, end, a_shard_without_a_copy_goes_nowhere_until_one_is_found)
+{
+    const struct hl_place at = {.node = 0, .tier = HL_API_TIER_L1};
+    const int64_t late = START + 24 * 3600 * S;
+    add_shards(HL_API_TIER_L1);
+    read_all(0, 5, 0, START + 10 * S);
+    nodes[0].l1_used = 1000 * MIB;
+    for (unsigned i = 0; i < SHARDS; i++)
+        assert_int_equal(hl_placement_shard_lost(&place, id_of(i), START + 11 * S), HL_OK);
+    assert_int_equal(decided(HL_LIFE_ON_PRESSURE, START + 12 * S), 0);
+    assert_int_equal(decided(HL_LIFE_ON_COOL, late), 0);
+    assert_int_equal(policy.count, 0);
+    for (unsigned i = 0; i < SHARDS; i++)
+        assert_int_equal(hl_placement_shard_found(&place, id_of(i), at, late), HL_OK);
+    assert_int_equal(hl_policy_pass(&policy, &place, &limits, false, late + S), HL_OK);
+    assert_true(policy.count > 0);
+}
+
 TEST_IN(begin, end, a_node_whose_clock_is_an_hour_off_reports_ages_that_count_as_the_window)
 {
     add_shards(HL_API_TIER_L2);

@@ -135,6 +135,28 @@ TEST_IN(begin, end, what_came_since_holds)
     assert_int_equal(hl_saved_give_life(&fresh, (struct hl_id){1, 1}, &saved, START), HL_ENOENT);
 }
 
+TEST_IN(begin, end, what_was_noted_of_copies_meanwhile_follows_the_life)
+{
+    struct hl_saved saved = used_shard();
+    struct hl_change history[HL_CHANGES_MAX];
+    assert_int_equal(hl_placement_shard_lost(&fresh, id, START + 70 * S), HL_OK);
+    assert_int_equal(hl_placement_shard_found(&fresh, id, in_l2, START + 75 * S), HL_OK);
+    assert_int_equal(hl_saved_give_life(&fresh, id, &saved, START + 80 * S), HL_OK);
+    assert_int_equal(shard(&fresh)->life.state, HL_LIFE_ACTIVE);
+    assert_int_equal(hl_placement_shard_history(&fresh, id, history), 4);
+    assert_int_equal(history[0].event, HL_LIFE_ON_FOUND);
+    assert_int_equal(history[1].event, HL_LIFE_ON_LOST);
+    assert_int_equal(history[2].event, HL_LIFE_ON_LOADED);
+    assert_int_equal(history[3].event, HL_LIFE_ON_LOAD);
+}
+
+TEST_IN(begin, end, a_use_that_was_not_taken_yet_is_after_its_copy_was_found_elsewhere)
+{
+    read_at(&old, 1, 2, START + 16 * S);
+    assert_int_equal(hl_placement_shard_found(&old, id, in_l2, START + 17 * S), HL_OK);
+    assert_true(shard(&old)->unsaved);
+}
+
 TEST_IN(begin, end, foreign_numbers_are_clamped_or_left_out)
 {
     struct hl_change history[HL_CHANGES_MAX];

@@ -107,6 +107,10 @@ TEST_IN(begin, end, bytes_of_a_set_follow_its_shards_when_they_move_or_go)
     change.event = HL_LIFE_ON_SWITCHED;
     assert_int_equal(hl_placement_shard_change(&place, id_of(0), &change), HL_OK);
     const struct hl_shard_set *s = hl_set_table_find(&place.sets, rank);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(1), l3, START), HL_OK);
+    assert_int_equal(s->bytes[HL_API_TIER_L2], 0);
+    struct hl_place l2 = {.node = 0, .tier = HL_API_TIER_L2};
+    assert_int_equal(hl_placement_shard_found(&place, id_of(1), l2, START), HL_OK);
     assert_int_equal(s->bytes[HL_API_TIER_L2], 2 * MIB);
     assert_int_equal(s->bytes[HL_API_TIER_L3], MIB);
     assert_int_equal(look(rank).bytes[HL_API_TIER_L3], MIB); /* as counted shard by shard */
