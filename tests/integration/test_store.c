@@ -204,6 +204,20 @@ TEST(a_copy_that_only_the_controller_believes_in_does_not_count)
     world_end(&w);
 }
 
+/* The other copy's holder can't be asked: that is the reason, not that the copy is the last one. */
+TEST(a_drop_whose_other_copy_can_not_be_confirmed_says_why)
+{
+    struct world w;
+    world_begin(&w, &together);
+    struct hl_id id = make_shard(&w, SIZE, 10);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    world_end_daemon(&w, NODE0, SIGKILL); /* the Controller does not know yet */
+    assert_int_equal(try_drop(&w, id, "", "L3"), HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), "L2 of node-0"));
+    assert_int_equal(copies_known(&w, id, "", "L3"), 1);
+    world_end(&w);
+}
+
 TEST(a_removed_version_leaves_nothing_on_any_node)
 {
     struct world w;

@@ -304,35 +304,52 @@ static hl_status fail_last(struct hl_id id, const struct place *p)
                    place_name(p, name, sizeof(name)), hl_id_format(id).s);
 }
 
-static void drop_confirmed(struct task *t, hl_status st)
+static hl_status fail_unconfirmed(const struct task *t, hl_status st, const char *text)
 {
+    char goes[256], stays[256];
+    return hl_fail(st, "the copy in %s is kept, because the one in %s could not be confirmed: %s",
+                   place_name(&t->place, goes, sizeof(goes)),
+                   place_name(&t->other, stays, sizeof(stays)), text);
+}
+
+/* copies: what the holder of the other copy has. */
+static void drop_confirmed(struct task *t, hl_status st, const char *text,
+                           const struct hl_api_extent_list *copies)
+{
+    const struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->id);
     if (controller_stopped(t->c)) {
         task_fail(t, HL_ECANCELED, "the Controller is shutting down");
         return;
     }
+    st = holder_status(st);
+    bool is_there = st == HL_OK && copies->count > 0;
+    if (is_there && s != NULL &&
+        (copies->items[0].size_bytes != s->size_bytes || copies->items[0].crc32 != s->crc32))
+        st = fail_unconfirmed(t, HL_ECORRUPT, "it differs from the catalogue");
+    else if (is_there)
+        st = HL_OK;
+    else if (st == HL_OK || st == HL_ENOENT)
+        st = fail_last(t->id, &t->place);
+    else
+        st = fail_unconfirmed(t, st, text);
     if (st == HL_OK) {
         drop_now(t);
         return;
     }
     undo_dropping(t);
-    fail_last(t->id, &t->place);
-    task_fail(t, HL_ECONFLICT, hl_error_text());
+    task_fail(t, st, hl_error_text());
 }
 
 static void on_store_located(void *arg, hl_status st, const char *text,
                              const struct hl_api_agent_store_locate_results *r)
 {
-    (void)text;
-    (void)r;
-    drop_confirmed(arg, st);
+    drop_confirmed(arg, st, text, r != NULL ? &r->extents : NULL);
 }
 
 static void on_located(void *arg, hl_status st, const char *text,
                        const struct hl_api_l3_locate_results *r)
 {
-    (void)text;
-    (void)r;
-    drop_confirmed(arg, st);
+    drop_confirmed(arg, st, text, r != NULL ? &r->extents : NULL);
 }
 
 /* The host does not matter here. */
