@@ -169,11 +169,14 @@ static void on_confirmed(void *arg, hl_status st, const char *text,
         return;
     if (st != HL_OK)
         hl_debug("not all holders of a copy have answered: %s", text);
-    for (size_t i = 0; i < count && n < PLACES_MAX; i++)
+    for (size_t i = 0; i < count && n < PLACES_MAX; i++) {
+        if (copies[i].place.node != NULL && copies[i].place.node->gone)
+            continue;
         list[n++] = (struct hl_move_copy){.place = placed_place(x.c, &copies[i].place),
                                           .domain = copies_domain(x.c, &copies[i].place),
                                           .size_bytes = copies[i].size_bytes,
                                           .crc32 = copies[i].crc32};
+    }
     hl_migration_checked(engine_of(x.c), x.id, x.order, st, list, n, placement_now_ms());
     moves_run(x.c);
 }

@@ -146,7 +146,8 @@ bool placed_node_takes(const struct hl_controller *c, const struct placed_node *
 struct hl_place placed_place(struct hl_controller *c, const struct place *from)
 {
     struct hl_place at = {.node = HL_READER_NONE, .tier = (uint8_t)from->tier};
-    const struct placed_node *n = from->node != NULL ? placed_node_need(c, from->node->name) : NULL;
+    bool known = from->node != NULL && !from->node->gone; /* answers of a forgotten one may come */
+    const struct placed_node *n = known ? placed_node_need(c, from->node->name) : NULL;
     if (n != NULL)
         at.node = n->index;
     return at;

@@ -169,7 +169,8 @@ struct placed_node *placed_node_at(const struct hl_controller *c, uint16_t index
 const char *placed_node_name(const struct hl_controller *c, uint16_t index);
 /* Adds the node if it is new. NULL: there is no room, which was logged. */
 struct placed_node *placed_node_need(struct hl_controller *c, const char *name);
-/* Converts the place of a copy; a node without an index becomes HL_READER_NONE. */
+/* Converts the place of a copy; a node that was forgotten, or has no index, becomes
+ * HL_READER_NONE. */
 struct hl_place placed_place(struct hl_controller *c, const struct place *from);
 /* Shards may go there: the node accepts new ones and does not flap. */
 bool placed_node_takes(const struct hl_controller *c, const struct placed_node *n);

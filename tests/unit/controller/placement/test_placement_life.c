@@ -30,3 +30,13 @@ TEST_IN(world_start, world_end, a_shard_whose_last_holder_is_lost_and_returns_te
     assert_newest(w, HL_LIFE_ON_FOUND, 4);
     assert_int_equal(placed(w)->life.state, HL_LIFE_ACTIVE);
 }
+
+TEST_IN(world_start, world_end, a_node_that_was_forgotten_gets_no_entry_by_a_late_answer)
+{
+    struct world *w = *state;
+    const struct place at_b = {.tier = HL_API_TIER_L2, .node = &w->b};
+    placement_node_forgotten(&w->c, &w->b);
+    w->b.gone = true;
+    assert_int_equal(placed_place(&w->c, &at_b).node, HL_READER_NONE);
+    assert_int_equal(HASH_COUNT(w->c.placement->nodes), 1);
+}
