@@ -265,6 +265,11 @@ hl_status moves_prepare(struct hl_controller *c, struct hl_id shard, struct hl_p
 void moves_stop(struct hl_controller *c);
 extern const struct copy_events placement_copy_events;
 
+/* life.c */
+void life_switched(struct hl_controller *c, const struct hl_move_rec *rec);
+/* st: the result of the move */
+void life_ended(struct hl_controller *c, const struct hl_move_rec *rec, hl_status st);
+
 /* journal.c */
 hl_status move_record_write(struct hl_controller *c, const struct hl_move_rec *rec, bool erase,
                             hl_store_written done, void *arg) HL_CHECK;
