@@ -470,6 +470,7 @@ struct ShardPlacement {
   readers @16 :List(ShardReader);
   changes @17 :List(ShardChange);              # the newest first
   decision @18 :ShardDecision;                 # reason "": none
+  refusedBy @19 :List(Text);                   # nodes that have other bytes under this id
 }
 # A move of a shard; `phase` as in core/migration.
 struct ShardMove {

@@ -89,6 +89,9 @@ hl_status placement_print(const struct hl_api_shard_placement *p)
                   p->readers.items[i].accesses);
     if (p->readers.count > 0)
         puts("");
+    for (size_t i = 0; i < p->refused_by.count; i++)
+        cli_print(stdout, "refused     by node %s, which has other bytes under this id\n",
+                  p->refused_by.items[i]);
     print_decision(&p->decision);
     if (p->changes.count == 0)
         return HL_OK;

@@ -295,6 +295,31 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier 
     return n;
 }
 
+size_t copies_wrong(struct hl_controller *c, struct hl_id id, struct place *out, size_t max)
+{
+    size_t n = 0;
+    const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    const struct holding *h = holding_find(c, id);
+    for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next)
+        if (!copy_is_right(s, &x->info))
+            add_place(out, max, &n, (struct place){.tier = x->tier, .node = x->node});
+    return n;
+}
+
+hl_status copies_fit(struct hl_controller *c, struct hl_id id, const struct place *at)
+{
+    const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    const struct holding *h = at->node != NULL ? holding_find(c, id) : NULL;
+    for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next)
+        if (x->node == at->node && (x->tier == at->tier || x->tier == HL_API_TIER_L2) &&
+            !copy_is_right(s, &x->info))
+            return hl_fail(HL_ECONFLICT,
+                           "node %s has other bytes under the id of shard %s in its %s; `helios "
+                           "shard drop` removes them",
+                           at->node->name, hl_id_format(id).s, hl_api_tier_name(x->tier));
+    return HL_OK;
+}
+
 #define ARCHIVE_ALONE UINT32_MAX /* a failure domain of its own */
 
 uint32_t copies_domain(const struct hl_controller *c, const struct place *p)

@@ -73,6 +73,12 @@ struct place {
  * memory. */
 size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier at_least,
                      struct place *out, size_t max);
+/* The nodes that have other bytes than the catalogue under the shard's id. None of them can hold
+ * the shard until that copy has changed. Returned and stored like those of copies_places. */
+size_t copies_wrong(struct hl_controller *c, struct hl_id id, struct place *out, size_t max);
+/* HL_ECONFLICT: the node of the place is one of them, in that tier or in its L2, through which
+ * copies come. */
+hl_status copies_fit(struct hl_controller *c, struct hl_id id, const struct place *at) HL_CHECK;
 /* Free bytes of the node's L2; false: it has no L2. */
 bool copies_room(const struct node *n, uint64_t *free_bytes);
 /* The failure domain of the place, such as its host. */

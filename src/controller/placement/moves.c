@@ -411,6 +411,10 @@ hl_status moves_prepare(struct hl_controller *c, struct hl_id shard, struct hl_p
     if (copies_are_dropping(c, shard)) /* both would count on each other's copy */
         return hl_fail(HL_EBUSY, "a copy of shard %s is being dropped; try again",
                        hl_id_format(shard).s);
+    const struct placed_node *n = placed_node_at(c, goal.node);
+    const struct place at = {.tier = (enum hl_api_tier)goal.tier,
+                             .node = n != NULL ? n->node : NULL};
+    HL_TRY(copies_fit(c, shard, &at));
     bool below = from.tier == HL_API_TIER_L3 || from.tier == HL_API_TIER_L4;
     *out = (struct hl_move_order){.id = hl_id_random(),
                                   .shard = shard,
@@ -424,10 +428,10 @@ hl_status moves_prepare(struct hl_controller *c, struct hl_id shard, struct hl_p
                                   .size_bytes = s->size_bytes,
                                   .crc32 = s->crc32,
                                   .copy_ms = c->opts.copy_timeout_ms};
-    size_t n = copies_places(c, shard, HL_API_TIER_L1, places, PLACES_MAX);
-    for (size_t i = 0; i < n && i < PLACES_MAX; i++) {
-        struct hl_place at = placed_place(c, &places[i]);
-        out->goal_had |= at.tier == goal.tier && at.node == goal.node;
+    size_t count = copies_places(c, shard, HL_API_TIER_L1, places, PLACES_MAX);
+    for (size_t i = 0; i < count && i < PLACES_MAX; i++) {
+        struct hl_place has = placed_place(c, &places[i]);
+        out->goal_had |= has.tier == goal.tier && has.node == goal.node;
     }
     return HL_OK;
 }

@@ -103,9 +103,9 @@ static void log_decision(const struct hl_controller *c, const struct hl_decision
             d->gain_s, d->cost_s);
 }
 
-/* True if versions.durability does not need the copy that the move removes; what is loaded keeps
- * its copy below. */
-static bool may_leave(struct hl_controller *c, const struct hl_decision *d)
+/* True if the goal can take the shard, and versions.durability does not need the copy that the move
+ * removes; what is loaded keeps its copy below. */
+static bool may_go(struct hl_controller *c, const struct hl_decision *d)
 {
     const struct placed_node *from = placed_node_at(c, d->from.node);
     const struct placed_node *goal = placed_node_at(c, d->goal.node);
@@ -113,6 +113,8 @@ static bool may_leave(struct hl_controller *c, const struct hl_decision *d)
                                .node = from != NULL ? from->node : NULL};
     const struct place comes = {.tier = (enum hl_api_tier)d->goal.tier,
                                 .node = goal != NULL ? goal->node : NULL};
+    if (copies_fit(c, d->shard, &comes) != HL_OK)
+        return false;
     return d->goal.tier < d->from.tier || durability_lets_go(c, d->shard, &goes, &comes) == HL_OK;
 }
 
@@ -122,7 +124,7 @@ static bool has_way(struct hl_controller *c, const struct hl_decision *d)
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, d->shard);
     return s != NULL &&
            (d->goal.tier != HL_API_TIER_L4 || (pool_has_archive(c) && s->cut == NULL)) &&
-           may_leave(c, d);
+           may_go(c, d);
 }
 
 static uint8_t priority_of(enum hl_life_event event)

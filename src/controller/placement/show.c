@@ -6,6 +6,8 @@
 #include "base/plane.h"
 #include "controller/placement/placement_private.h"
 
+#define WRONG_MAX 64 /* nodes that are named */
+
 static struct hl_api_shard_reader_list readers_of(const struct hl_controller *c,
                                                   const struct hl_placed_shard *s, int64_t now_ms,
                                                   struct hl_arena *arena)
@@ -38,6 +40,17 @@ static struct hl_api_shard_change_list changes_of(const struct hl_controller *c,
     return list;
 }
 
+static struct hl_api_text_list refused_by(struct hl_controller *c, struct hl_id id,
+                                          struct hl_arena *arena)
+{
+    struct place wrong[WRONG_MAX];
+    size_t n = copies_wrong(c, id, wrong, WRONG_MAX);
+    struct hl_api_text_list list = {hl_arena_array(arena, WRONG_MAX, sizeof(*list.items)), 0};
+    for (size_t i = 0; list.items != NULL && i < n && i < WRONG_MAX; i++)
+        list.items[list.count++] = wrong[i].node->name;
+    return list;
+}
+
 static struct hl_api_shard_decision decision_of(const struct hl_controller *c, struct hl_id id)
 {
     const struct noted_decision *n = noted_find(c, id);
@@ -58,7 +71,7 @@ static struct hl_api_shard_decision decision_of(const struct hl_controller *c, s
                                           .backbone_percent = n->busy_pct};
 }
 
-static struct hl_api_shard_placement shard_describe(const struct hl_controller *c,
+static struct hl_api_shard_placement shard_describe(struct hl_controller *c,
                                                     const struct hl_placed_shard *s,
                                                     const struct hl_shard_rec *rec,
                                                     struct hl_arena *arena)
@@ -87,7 +100,8 @@ static struct hl_api_shard_placement shard_describe(const struct hl_controller *
         .moves = use->moves,
         .readers = readers_of(c, s, now, arena),
         .changes = changes_of(c, s->id, arena),
-        .decision = decision_of(c, s->id)};
+        .decision = decision_of(c, s->id),
+        .refused_by = refused_by(c, s->id, arena)};
 }
 
 void method_shard_placement(void *arg, struct hl_rpc_call *call,

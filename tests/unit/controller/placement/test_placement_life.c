@@ -1,4 +1,5 @@
 /* The history of shards whose holders are lost, refuse or come back. */
+#include "base/log.h"
 #include "unit/controller/placement/placement_rig.h"
 
 static void assert_newest(struct world *w, enum hl_life_event event, unsigned count)
@@ -39,4 +40,48 @@ TEST_IN(world_start, world_end, a_node_that_was_forgotten_gets_no_entry_by_a_lat
     w->b.gone = true;
     assert_int_equal(placed_place(&w->c, &at_b).node, HL_READER_NONE);
     assert_int_equal(HASH_COUNT(w->c.placement->nodes), 1);
+}
+
+/* b has other bytes under the id of the shard, in its L2; crc32 off by so much. */
+static void learn_wrong(struct world *w, uint32_t off)
+{
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    copies_learn(&w->c, &w->b,
+                 &(struct hl_api_copy){.id = id.s,
+                                       .tier = HL_API_TIER_L2,
+                                       .device = "",
+                                       .transport = "",
+                                       .size_bytes = w->shard->size_bytes,
+                                       .crc32 = w->shard->crc32 + off});
+}
+
+TEST_IN(world_start, world_end, a_node_with_a_wrong_copy_is_no_target_until_the_copy_changes)
+{
+    static struct hl_api_tier_info l2 = {
+        .tier = HL_API_TIER_L2, .kind = "", .quota_bytes = 1 << 20};
+    struct world *w = *state;
+    struct hl_move_order order;
+    struct place wrong[2];
+    struct hl_place in_l2 = {.node = placed_node_need(&w->c, "b")->index, .tier = HL_API_TIER_L2};
+    w->b.report.tiers = (struct hl_api_tier_info_list){&l2, 1};
+    assert_true(report(w, "b", 7, 1, 60));
+    unsigned said = hl_log_count(HL_LOG_WARN);
+    learn_wrong(w, 1);
+    learn_wrong(w, 1);
+    assert_int_equal(hl_log_count(HL_LOG_WARN), said + 1);
+    for (int i = 0; i < 3; i++)
+        pass_run(&w->c);
+    assert_null(noted_find(&w->c, w->shard->id));
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, placed(w)->place, in_l2, &order),
+                     HL_ECONFLICT);
+    assert_non_null(strstr(hl_error_text(), "node b"));
+    in_l2.tier = HL_API_TIER_L1; /* it would come through the L2 */
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, placed(w)->place, in_l2, &order),
+                     HL_ECONFLICT);
+    assert_int_equal(copies_wrong(&w->c, w->shard->id, wrong, 2), 1);
+    assert_ptr_equal(wrong[0].node, &w->b);
+    copies_forget(&w->c, &w->b, w->shard->id, HL_API_TIER_L2, "");
+    assert_int_equal(copies_wrong(&w->c, w->shard->id, wrong, 2), 0);
+    pass_run(&w->c);
+    assert_non_null(noted_find(&w->c, w->shard->id));
 }
