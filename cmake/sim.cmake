@@ -24,7 +24,7 @@ function(hl_sim)
   endforeach()
 
   set(script ${CMAKE_SOURCE_DIR}/tests/sim/mutants.py)
-  foreach(fault crc confirm grace domains itself device damaged unsure stop answers deadline erase early hidden)
+  foreach(fault crc confirm grace domains itself device damaged unsure stop kept needed answers deadline erase early hidden)
     execute_process(COMMAND /usr/bin/python3 ${script} --file ${fault} OUTPUT_VARIABLE file COMMAND_ERROR_IS_FATAL ANY)
     set(mutant ${CMAKE_BINARY_DIR}/sim/${fault}_${file})
     add_custom_command(OUTPUT ${mutant} COMMAND /usr/bin/python3 ${script} ${fault} ${mutant}

@@ -204,6 +204,93 @@ TEST(a_copy_that_only_the_controller_believes_in_does_not_count)
     world_end(&w);
 }
 
+static void set_option(struct world *w, const char *name, const char *value)
+{
+    json_decref(
+        must(w, CONTROLLER, "setOption", json_pack("{s:s s:s}", "name", name, "value", value)));
+}
+
+static void wait_sweeps(struct world *w, int count)
+{
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    for (int done = -1; done < count; poll(NULL, 0, 10)) {
+        json_t *m = must(w, CONTROLLER, "metrics", NULL);
+        const char *line = strstr(hl_json_str(m, "text", ""), "\nhelios_sweeps_total ");
+        assert_non_null(line);
+        done = atoi(strchr(line, ' '));
+        json_decref(m);
+        assert_true(hl_now_ns() < end);
+    }
+}
+
+static void *move_main(void *arg)
+{
+    struct order *o = arg;
+    json_t *r = NULL;
+    o->st = call(o->w, CONTROLLER, "moveShard", place(o->id, "node-1", "L2"), &r);
+    json_decref(r);
+    return NULL;
+}
+
+static void wait_phase(struct world *w, const char *phase)
+{
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    for (bool reached = false; !reached; poll(NULL, 0, 5)) {
+        json_t *r = must(w, CONTROLLER, "listMoves", NULL);
+        const json_t *newest = json_array_get(hl_json_list(r, "moves"), 0);
+        reached = strcmp(hl_json_str(newest, "phase", ""), phase) == 0;
+        json_decref(r);
+        assert_true(hl_now_ns() < end);
+    }
+}
+
+static void expect_change(struct world *w, struct hl_id id, const char *reason)
+{
+    bool found = false;
+    size_t i;
+    json_t *x,
+        *r = must(w, CONTROLLER, "shardPlacement", json_pack("{s:s}", "id", hl_id_format(id).s));
+    json_array_foreach (hl_json_list(json_object_get(r, "placement"), "changes"), i, x) {
+        found |= strcmp(hl_json_str(x, "reason", ""), reason) == 0;
+    }
+    json_decref(r);
+    assert_true(found);
+}
+
+/* The pool loses its copy between the switch of a move and the drop of the old copy. */
+TEST(the_old_copy_of_a_move_stays_if_durability_needs_it_by_then)
+{
+    struct world w;
+    pthread_t thread;
+    world_begin(&w, &apart);
+    world_end_daemon(&w, CONTROLLER, SIGTERM);
+    world_arg(&w, CONTROLLER, "--gc-interval", "1h"); /* no sweep notices */
+    world_start(&w, CONTROLLER);
+    wait_l3(&w);
+    wait_nodes(&w, NODES);
+    struct hl_id id = make_shard(&w, SIZE, 12);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    wait_sweeps(&w, 1);
+    set_option(&w, "versions.durability", "two");
+    wait_sweeps(&w, 3); /* one makes missing copies of other shards, one finds that all is well */
+    set_option(&w, "placement.grace", "5s");
+    struct order o = {.w = &w, .id = id};
+    assert_int_equal(pthread_create(&thread, NULL, move_main, &o), 0);
+    wait_phase(&w, "cleaning");
+    json_t *info = must(&w, CONTROLLER, "clusterInfo", NULL);
+    json_t *cluster = json_object_get(json_object_get(info, "info"), "cluster");
+    json_decref(must(&w, L3D, "free",
+                     json_pack("{s:[s] s:O}", "ids", hl_id_format(id).s, "cluster", cluster)));
+    json_decref(info);
+    pthread_join(thread, NULL);
+    assert_int_equal(o.st, HL_OK);
+    assert_int_equal(copies_known(&w, id, "node-0", "L2"), 1);
+    assert_int_equal(copies_known(&w, id, "node-1", "L2"), 1);
+    check_l2(&w, NODE0, id, SIZE, 12);
+    expect_change(&w, id, "old copy stays for durability");
+    world_end(&w);
+}
+
 /* The other copy's holder can't be asked: that is the reason, not that the copy is the last one. */
 TEST(a_drop_whose_other_copy_can_not_be_confirmed_says_why)
 {

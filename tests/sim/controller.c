@@ -77,12 +77,25 @@ bool controller_offers(const struct world *w, const struct controller *c, int ho
 
 /* ---- questions to all holders ---------------------------------------------------------------- */
 
+/* As the Controller does, which looks at the durability of a shard before the old copy goes. */
+static void controller_needs(const struct world *w, struct controller *c, struct hl_id move)
+{
+    const struct hl_move_rec *rec = hl_migration_by_id(&c->moves, move);
+    if (rec == NULL || rec->phase != HL_MOVE_PHASE_CLEANING)
+        return;
+    int shard = shard_index(rec->order.shard);
+    if (w->needed[shard])
+        c->kept[shard] = move;
+    hl_migration_keep(&c->moves, move, w->needed[shard]);
+}
+
 static void asking_end(struct world *w, struct controller *c, struct asking *a)
 {
     for (int h = 0; h < HOLDERS; h++)
         if (a->waits[h] && !c->beliefs[h].gone)
             return;
     a->on = false;
+    controller_needs(w, c, a->move);
     hl_migration_checked(&c->moves, a->move, a->order, HL_OK, a->copies, a->count, w->now_ms);
 }
 
@@ -155,6 +168,36 @@ static void controller_tell(struct world *w, struct controller *c,
                                     .since_step = c->asking[shard_index(o->shard)].step});
 }
 
+static void controller_drop(struct world *w, struct controller *c,
+                            const struct hl_move_action *action)
+{
+    int shard = shard_index(action->rec.order.shard);
+    if (action->rec.phase == HL_MOVE_PHASE_CLEANING &&
+        hl_id_equal(c->kept[shard], action->rec.order.id))
+        world_break(w, "the old copy of shard %d is to be dropped, and it is needed", shard);
+    c->beliefs[place_holder(action->place)].dropping[place_slot(action->place)][shard] =
+        action->order;
+    controller_tell(w, c, action, MSG_DROP, action->place);
+}
+
+/* What was needed has stayed if it was there, and readers are offered it. */
+static void check_kept(struct world *w, const struct controller *c,
+                       const struct hl_move_action *action)
+{
+    int shard = shard_index(action->rec.order.shard);
+    int holder = place_holder(action->place), slot = place_slot(action->place);
+    bool needed = hl_id_equal(c->kept[shard], action->rec.order.id) && action->status == HL_OK;
+    if (w->deleted[shard])
+        return;
+    if (action->kept && !needed)
+        world_break(w, "the old copy of shard %d stays, and nothing needs it", shard);
+    if (needed && !action->left && w->holders[holder].copies[slot][shard].good)
+        world_break(w, "the old copy of shard %d is needed and there, and is given up", shard);
+    if (action->kept && belief_has(w, &c->beliefs[holder], slot, shard) &&
+        !c->beliefs[holder].gone && !controller_offers(w, c, holder, slot, shard))
+        world_break(w, "the old copy of shard %d is needed, and is not offered", shard);
+}
+
 /* The copy that may be left is asked for under the number of the end (controller_ask_left); until
  * its holder has answered it is not offered. */
 static void controller_ended(struct world *w, struct controller *c,
@@ -192,9 +235,7 @@ static void controller_act(struct world *w, struct controller *c,
         asking_begin(w, c, action);
         break;
     case HL_MOVE_DROP:
-        c->beliefs[place_holder(action->place)].dropping[place_slot(action->place)][shard] =
-            action->order;
-        controller_tell(w, c, action, MSG_DROP, action->place);
+        controller_drop(w, c, action);
         break;
     case HL_MOVE_SWITCHED:
         w->switched++;
@@ -205,6 +246,7 @@ static void controller_act(struct world *w, struct controller *c,
         c->places[shard] = o->from;
         break;
     default:
+        check_kept(w, c, action);
         controller_ended(w, c, action);
     }
 }

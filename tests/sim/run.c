@@ -125,6 +125,8 @@ static void world_event(struct world *w, const struct event *e)
         controller_cancel(w, c, e->arg);
     } else if (e->kind == EVENT_READ && c != NULL) {
         event_read(w, c, e->arg);
+    } else if (e->kind == EVENT_NEED) {
+        w->needed[e->arg % SHARDS] = true;
     } else if (e->kind == EVENT_DELETE && c != NULL) {
         w->deleted[e->arg % SHARDS] = true;
         controller_delete(w, c, (int)(e->arg % SHARDS));

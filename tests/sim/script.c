@@ -24,11 +24,17 @@ static const struct {
     const char *text;
     unsigned percent;
 } kinds[EVENT_KINDS] = {
-    [EVENT_ORDER] = {"order a move", 40},  [EVENT_CANCEL] = {"cancel a move", 7},
-    [EVENT_READ] = {"read", 20},           [EVENT_CRASH] = {"crash of a holder", 11},
-    [EVENT_LOSE] = {"loss of a host", 2},  [EVENT_CUT] = {"holder cut off", 6},
-    [EVENT_STOP] = {"Controller dies", 6}, [EVENT_TAKEOVER] = {"Controller is replaced", 3},
-    [EVENT_STORE] = {"commits fail", 4},   [EVENT_DELETE] = {"shard is deleted", 1},
+    [EVENT_ORDER] = {"order a move", 38},
+    [EVENT_CANCEL] = {"cancel a move", 7},
+    [EVENT_READ] = {"read", 20},
+    [EVENT_CRASH] = {"crash of a holder", 11},
+    [EVENT_LOSE] = {"loss of a host", 2},
+    [EVENT_CUT] = {"holder cut off", 6},
+    [EVENT_STOP] = {"Controller dies", 6},
+    [EVENT_TAKEOVER] = {"Controller is replaced", 3},
+    [EVENT_STORE] = {"commits fail", 4},
+    [EVENT_DELETE] = {"shard is deleted", 1},
+    [EVENT_NEED] = {"all copies are needed", 2},
 };
 
 const char *event_text(enum event_kind kind)

@@ -69,6 +69,7 @@ enum event_kind {
     EVENT_TAKEOVER, /* another one starts while it goes on */
     EVENT_STORE,    /* commits fail for a while, some after all were made */
     EVENT_DELETE,   /* a shard belongs to no version any more */
+    EVENT_NEED,     /* from now on all copies of a shard are needed: moves leave the old one */
     EVENT_KINDS
 };
 
@@ -203,6 +204,7 @@ struct controller {
     struct asking asking[SHARDS];
     struct hl_place places[SHARDS]; /* in force, as it believes */
     struct hl_id stopped[SHARDS];   /* the last move whose copy it has stopped */
+    struct hl_id kept[SHARDS];      /* the last move whose old copy it needed */
     int64_t tick_ms;
     uint64_t next_move;
 };
@@ -233,7 +235,7 @@ struct world {
     struct store store;
     uint8_t truth[SHARDS][BYTES];
     uint32_t size[SHARDS], crc[SHARDS];
-    bool lost[SHARDS], deleted[SHARDS];
+    bool lost[SHARDS], deleted[SHARDS], needed[SHARDS];
     uint32_t ended, switched, reverted, stopped, dropped, reads;
     char broken[256];
     const char *broken_rule; /* which one */

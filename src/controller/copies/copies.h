@@ -226,6 +226,12 @@ void durability_settle(struct hl_controller *c, const struct hl_version_rec *v);
 hl_status durability_lets_go(struct hl_controller *c, struct hl_id id, const struct place *goes,
                              const struct place *comes) HL_CHECK;
 
+/* copies: those that holders have just confirmed. HL_ECONFLICT: without the copy at `surplus` the
+ * shard is in too few failure domains, and with it is not. HL_EUNAVAIL: that seems so, but not all
+ * nodes have reported their copies yet. */
+hl_status durability_spares(struct hl_controller *c, struct hl_id id, const struct place *surplus,
+                            const struct confirmed_copy *copies, size_t count) HL_CHECK;
+
 void method_get_shard(void *arg, struct hl_rpc_call *call,
                       const struct hl_api_controller_get_shard_params *p);
 void method_gone_shards(void *arg, struct hl_rpc_call *call,

@@ -60,34 +60,45 @@ void durability_settle(struct hl_controller *c, const struct hl_version_rec *v)
         v->shards[i]->archived |= !shard_holds(c, v->shards[i], 0);
 }
 
+static bool is_demanding(const struct hl_controller *c, const struct hl_shard_rec *s)
+{
+    return copies_durability(c) != HL_DURABILITY_POOL && s != NULL && s->cut == NULL &&
+           is_counted(s->version);
+}
+
+static struct hl_holder holder_at(const struct hl_controller *c, const struct place *p)
+{
+    return (struct hl_holder){.domain = copies_domain(c, p),
+                              .tier = (uint8_t)p->tier,
+                              .verified = true,
+                              .reachable = true};
+}
+
+static hl_status fail_needed(const struct hl_controller *c, struct hl_id id, const struct place *p)
+{
+    enum hl_durability durability = copies_durability(c);
+    char name[256];
+    return hl_fail(HL_ECONFLICT,
+                   "without its copy in %s shard %s would be in too few failure domains, and %s "
+                   "(versions.durability=%s)",
+                   place_name(p, name, sizeof(name)), hl_id_format(id).s,
+                   durability_wants(durability), hl_durability_word(durability));
+}
+
 hl_status durability_lets_go(struct hl_controller *c, struct hl_id id, const struct place *goes,
                              const struct place *comes)
 {
-    enum hl_durability durability = copies_durability(c);
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
     struct hl_holder list[HOLDERS_MAX];
-    char name[256];
-    if (durability == HL_DURABILITY_POOL || s == NULL || s->cut != NULL ||
-        !is_counted(s->version) ||
+    if (!is_demanding(c, s) ||
         !shard_holds(c, s, 0)) /* missing copies are made after the next sweep */
         return HL_OK;
     const struct holders_query q = {.without = goes};
     size_t n = copies_holders(c, s, &q, list, HOLDERS_MAX - 1);
     if (comes != NULL)
-        list[n++] = (struct hl_holder){.domain = copies_domain(c, comes),
-                                       .tier = (uint8_t)comes->tier,
-                                       .verified = true,
-                                       .reachable = true};
-    if (hl_durability_holds(durability, list, n))
-        return HL_OK;
-    return hl_fail(HL_ECONFLICT,
-                   "without its copy in %s shard %s would be in too few failure domains, and %s "
-                   "(versions.durability=%s)",
-                   place_name(goes, name, sizeof(name)), hl_id_format(id).s,
-                   durability_wants(durability), hl_durability_word(durability));
+        list[n++] = holder_at(c, comes);
+    return hl_durability_holds(copies_durability(c), list, n) ? HL_OK : fail_needed(c, id, goes);
 }
-
-/* ---- after a sweep --------------------------------------------------------------------------- */
 
 /* True once we know who holds what: all nodes are back since this start, and have listed their
  * copies. */
@@ -100,6 +111,46 @@ static bool holders_are_known(const struct hl_controller *c)
             return false;
     return true;
 }
+
+/* The archive is not asked, as a drop from it is rare: what is known of it counts. */
+static size_t confirmed_holders(const struct hl_controller *c, const struct hl_shard_rec *s,
+                                const struct place *without, const struct confirmed_copy *copies,
+                                size_t count, struct hl_holder *out)
+{
+    size_t n = 0;
+    if (hl_shard_is_archived(s) && without->tier != HL_API_TIER_L4)
+        out[n++] = holder_at(c, &(struct place){.tier = HL_API_TIER_L4});
+    for (size_t i = 0; i < count && n < HOLDERS_MAX; i++) {
+        const struct place *p = &copies[i].place;
+        bool right = copies[i].size_bytes == s->size_bytes && copies[i].crc32 == s->crc32;
+        bool counts = p->tier == HL_API_TIER_L2 || p->tier == HL_API_TIER_L3;
+        if (right && counts && (p->tier != without->tier || p->node != without->node))
+            out[n++] = holder_at(c, p);
+    }
+    return n;
+}
+
+hl_status durability_spares(struct hl_controller *c, struct hl_id id, const struct place *surplus,
+                            const struct confirmed_copy *copies, size_t count)
+{
+    const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    enum hl_durability durability = copies_durability(c);
+    struct hl_holder list[HOLDERS_MAX + 1];
+    if (!is_demanding(c, s) || surplus->tier == HL_API_TIER_L1)
+        return HL_OK;
+    size_t n = confirmed_holders(c, s, surplus, copies, count, list);
+    if (hl_durability_holds(durability, list, n))
+        return HL_OK;
+    list[n++] = holder_at(c, surplus);
+    if (!hl_durability_holds(durability, list, n)) /* it would not help */
+        return HL_OK;
+    return holders_are_known(c)
+               ? fail_needed(c, id, surplus)
+               : hl_fail(HL_EUNAVAIL, "not all nodes have reported their copies of shard %s yet",
+                         hl_id_format(id).s);
+}
+
+/* ---- after a sweep --------------------------------------------------------------------------- */
 
 static void on_restored(void *arg, hl_status st, const char *text)
 {

@@ -99,6 +99,23 @@ static void on_brought(void *arg, hl_status st, const char *text, const struct h
     moves_run(x.c);
 }
 
+/* Holders may have been lost since the switch, so the old copy may be needed after all. */
+static hl_status check_old_copy(struct hl_controller *c, struct hl_id move,
+                                const struct confirmed_copy *copies, size_t count)
+{
+    const struct hl_move_rec *rec = hl_migration_by_id(engine_of(c), move);
+    struct place old;
+    if (rec == NULL || rec->phase != HL_MOVE_PHASE_CLEANING ||
+        !place_find(c, rec->order.shard, rec->order.from, &old))
+        return HL_OK;
+    hl_status st = durability_spares(c, rec->order.shard, &old, copies, count);
+    if (st == HL_ECONFLICT)
+        hl_info("old copy of a move stays move=%s why=\"%s\"", hl_id_format(move).s,
+                hl_error_text());
+    hl_migration_keep(engine_of(c), move, st == HL_ECONFLICT);
+    return st == HL_ECONFLICT ? HL_OK : st;
+}
+
 static void on_confirmed(void *arg, hl_status st, const char *text,
                          const struct confirmed_copy *copies, size_t count)
 {
@@ -108,6 +125,8 @@ static void on_confirmed(void *arg, hl_status st, const char *text,
     free(arg);
     if (st == HL_ECANCELED)
         return;
+    if (st == HL_OK && (st = check_old_copy(x.c, x.id, copies, count)) != HL_OK)
+        text = hl_error_text();
     if (st != HL_OK)
         hl_debug("not all holders of a copy have answered: %s", text);
     for (size_t i = 0; i < count && n < PLACES_MAX; i++) {
@@ -334,7 +353,7 @@ static void move_ended(struct hl_controller *c, const struct hl_move_action *a)
         placed_node_name(c, rec->order.goal.node), e->seconds, e->error[0] != '\0' ? " why=\"" : "",
         e->error, e->error[0] != '\0' ? "\"" : "", a->left ? " left=1" : "");
     budget_move_ended(c, rec);
-    life_ended(c, rec, a->status);
+    life_ended(c, a);
     calls_answer(c, e, a->status);
 }
 
@@ -623,9 +642,8 @@ void method_cancel_move(void *arg, struct hl_rpc_call *call,
     struct hl_id id;
     hl_status st = hl_id_parse(p->id, &id);
     const struct hl_move_rec *rec = st == HL_OK ? hl_migration_find(engine_of(c), id) : NULL;
-    for (uint32_t i = 0; st == HL_OK && rec == NULL && i < engine_of(c)->count; i++)
-        if (hl_id_equal(hl_migration_at(engine_of(c), i)->order.id, id))
-            rec = hl_migration_at(engine_of(c), i);
+    if (st == HL_OK && rec == NULL)
+        rec = hl_migration_by_id(engine_of(c), id);
     if (st == HL_OK && rec == NULL)
         st = hl_fail(HL_ENOENT, "no move in flight has the id %s, or moves a shard with that id",
                      p->id);

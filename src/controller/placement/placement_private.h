@@ -267,8 +267,8 @@ extern const struct copy_events placement_copy_events;
 
 /* life.c */
 void life_switched(struct hl_controller *c, const struct hl_move_rec *rec);
-/* st: the result of the move */
-void life_ended(struct hl_controller *c, const struct hl_move_rec *rec, hl_status st);
+/* a: HL_MOVE_ENDED */
+void life_ended(struct hl_controller *c, const struct hl_move_action *a);
 
 /* journal.c */
 hl_status move_record_write(struct hl_controller *c, const struct hl_move_rec *rec, bool erase,

@@ -217,6 +217,13 @@ void hl_migration_checked(struct hl_migration *m, struct hl_id id, uint64_t orde
     migration_fill(m);
 }
 
+void hl_migration_keep(struct hl_migration *m, struct hl_id id, bool needed)
+{
+    struct hl_move *mv = migration_by_id(m, id);
+    if (mv != NULL)
+        mv->kept = needed;
+}
+
 void hl_migration_dropped(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
                           int64_t now_ms)
 {
@@ -315,6 +322,12 @@ bool hl_migration_hides(const struct hl_migration *m, struct hl_id shard, struct
 const struct hl_move_rec *hl_migration_find(const struct hl_migration *m, struct hl_id shard)
 {
     const struct hl_move *mv = migration_by_shard(m, shard);
+    return mv != NULL ? &mv->rec : NULL;
+}
+
+const struct hl_move_rec *hl_migration_by_id(const struct hl_migration *m, struct hl_id id)
+{
+    const struct hl_move *mv = migration_by_id(m, id);
     return mv != NULL ? &mv->rec : NULL;
 }
 

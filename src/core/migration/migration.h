@@ -20,7 +20,8 @@
  * (hl_migration_hides). The switch is the one commit that writes the record as cleaning. A copy is
  * dropped only after its readers' grace period, once the journal says that it will go, and only
  * while holders have confirmed as many other copies as required. A copy that can't be dropped in
- * time stays as an ordinary copy, and the end of the move says so.
+ * time, or that the caller needs by then, stays as an ordinary copy, and the end of the move says
+ * so.
  *
  * Owns:    its records; query results are borrowed until the next call.
  * Threads: one at a time. Pure: times are arguments.
@@ -98,7 +99,8 @@ struct hl_move_rec {
  * SWITCHED the goal is in force                                          -
  * REVERTED the source is in force again, after a switch                  -
  * ENDED    `status`; `left`: an extra copy may be at `place`. If its drop was ordered, ask its
- *          holder under this order number before that copy is offered                        - */
+ *          holder under this order number before that copy is offered. `kept`: it is there, and
+ *          hl_migration_keep asked for it                                                   - */
 #define HL_MOVE_ACTION_MAP(X)                                                                   \
     X(WRITE, "write") X(COPY, "copy") X(STOP, "stop") X(CHECK, "check") X(DROP, "drop")         \
     X(ERASE, "erase") X(SWITCHED, "switched") X(REVERTED, "reverted") X(ENDED, "ended")
@@ -121,7 +123,7 @@ struct hl_move_action {
     struct hl_move_rec rec;
     struct hl_place place;
     hl_status status;
-    bool left;
+    bool left, kept;
 };
 
 /* A copy that its holder confirmed after the CHECK was taken. */
@@ -193,6 +195,9 @@ void hl_migration_copied(struct hl_migration *m, struct hl_id id, uint64_t order
                          uint64_t size_bytes, uint32_t crc32, int64_t now_ms);
 void hl_migration_checked(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
                           const struct hl_move_copy *copies, size_t count, int64_t now_ms);
+/* needed: the caller wants the old copy of a switched move to stay if the next answer to a CHECK
+ * confirms it. */
+void hl_migration_keep(struct hl_migration *m, struct hl_id id, bool needed);
 /* st: HL_OK, or HL_ENOENT if the copy is not there. */
 void hl_migration_dropped(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
                           int64_t now_ms);
@@ -214,6 +219,8 @@ int64_t hl_migration_due(const struct hl_migration *m);
 bool hl_migration_hides(const struct hl_migration *m, struct hl_id shard, struct hl_place place);
 /* Borrowed; NULL: the shard is not moving. */
 const struct hl_move_rec *hl_migration_find(const struct hl_migration *m, struct hl_id shard);
+/* Likewise, by the id of the move. */
+const struct hl_move_rec *hl_migration_by_id(const struct hl_migration *m, struct hl_id id);
 /* The i-th move in order of arrival, i < m->count; borrowed. */
 const struct hl_move_rec *hl_migration_at(const struct hl_migration *m, uint32_t i);
 

@@ -34,6 +34,7 @@ struct hl_move {
     bool restored;  /* its copy was ordered by an earlier Controller */
     bool forgotten; /* its shard no longer exists */
     bool left;
+    bool kept; /* hl_migration_keep */
 };
 
 struct hl_move_node {

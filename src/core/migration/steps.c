@@ -6,6 +6,7 @@
  *     grace --> CHECK --surplus is not there------------------------------------> ENDING
  *                 | --the survivor and enough domains are confirmed--> DROP ----> ENDING
  *                 | --cleaning, only `from` is confirmed: in force again--> REVERTING
+ *                 | --cleaning, the caller needs the surplus: it is left---------> ENDING
  *                 '-- anything else: again after retry_ms; at the deadline it is left: ENDING */
 #include "core/migration/migration_private.h"
 
@@ -67,6 +68,7 @@ void move_end(struct hl_migration *m, struct hl_move *mv, hl_status st)
     a->status = st;
     a->place = move_surplus(mv);
     a->left = mv->left;
+    a->kept = mv->left && mv->kept;
     migration_remove(m, mv);
 }
 
@@ -93,6 +95,7 @@ static void move_revert(struct hl_migration *m, struct hl_move *mv, hl_status st
     if (mv->rec.status == HL_OK)
         mv->rec.status = st;
     mv->in_force = false;
+    mv->kept = false;
     mv->dropping = false;
     move_set(m, mv, HL_MOVE_PHASE_REVERTING);
     move_write(m, mv);
@@ -258,7 +261,7 @@ static void move_cleaning_checked(struct hl_migration *m, struct hl_move *mv, st
         move_erase(m, mv, false);
     else if (!cleaning && !c.survivor) /* lost, e.g. device memory by a restart */
         move_erase(m, mv, c.surplus);
-    else if (move_keeps_surplus(mv))
+    else if (move_keeps_surplus(mv) || (cleaning && c.surplus && mv->kept))
         move_erase(m, mv, true);
     else if (m->now_ms < mv->grace_ms)
         mv->wake_ms = mv->grace_ms;

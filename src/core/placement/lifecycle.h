@@ -5,8 +5,8 @@
  *
  * and for shards that are read: demoted L2 or L3 -> migrated -> stable warm L2 or L3. A move is
  * decided, copied, switched and cleaned up: preheat, migrating and demoted last until the switch,
- * migrated until the old copy is gone. LOST and FOUND are no transitions: they tell in a shard's
- * history what became of its copies without a move.
+ * migrated until the old copy is gone. LOST, FOUND, KEPT and LEFT are no transitions: they tell in
+ * a shard's history what became of its copies without a move, and of the old copy of a move.
  *
  * Owns:    nothing; all texts are static.
  * Threads: any. Pure.
@@ -53,7 +53,9 @@
     X(CLEANED_L3, "old copy is gone",                   "seconds, readers' grace")              \
     X(UNDONE,     "copy was cancelled or failed",       "seconds, expected")                    \
     X(LOST,       "no copy can be read",                "tier now, before")                     \
-    X(FOUND,      "nearest copy is here now",           "tier now, before")
+    X(FOUND,      "nearest copy is here now",           "tier now, before")                     \
+    X(KEPT,       "old copy stays for durability",      "seconds, readers' grace")              \
+    X(LEFT,       "old copy was not dropped in time",   "seconds, readers' grace")
 
 /* clang-format on */
 

@@ -505,6 +505,30 @@ hl_status hl_placement_shard_move(struct hl_placement *p, struct hl_id id,
     return change_life(p, id, change, &goal);
 }
 
+hl_status hl_placement_shard_kept(struct hl_placement *p, struct hl_id id,
+                                  const struct hl_change *change)
+{
+    uint32_t index;
+    HL_TRY(find_shard(p, id, &index));
+    hl_placement_advance(p, change->at_ms);
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    const enum hl_life_event cleaned =
+        s->place.tier == HL_API_TIER_L2 ? HL_LIFE_ON_CLEANED_L2 : HL_LIFE_ON_CLEANED_L3;
+    struct hl_change kept = *change;
+    kept.at_ms = p->now_ms;
+    kept.from = (enum hl_life_state)s->life.state;
+    kept.to = hl_life_next(kept.from, cleaned, HL_LIFE_NONE);
+    if (kept.to == HL_LIFE_NONE)
+        kept.to = kept.from;
+    else
+        follow_change(p, s, kept.from, cleaned);
+    hl_life_restore(&s->life, &p->history, index, &kept);
+    s->changed_ms = p->now_ms;
+    s->unsaved = true;
+    hl_placement_touch(p, index);
+    return HL_OK;
+}
+
 hl_status hl_placement_shard_pin(struct hl_placement *p, struct hl_id id, bool pinned)
 {
     uint32_t index;

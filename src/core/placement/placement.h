@@ -97,6 +97,9 @@ hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
  * recent move. */
 hl_status hl_placement_shard_moved(struct hl_placement *p, struct hl_id id,
                                    int64_t now_ms) HL_CHECK;
+/* A move is over and its old copy stays: change->event says why. A migrated shard has settled. */
+hl_status hl_placement_shard_kept(struct hl_placement *p, struct hl_id id,
+                                  const struct hl_change *change) HL_CHECK;
 /* Lists its changes, newest first, and returns how many; 0 = none, or unknown shard. */
 unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id id,
                                     struct hl_change out[HL_CHANGES_MAX]);

@@ -32,6 +32,82 @@ TEST_IN(world_start, world_end, a_shard_whose_last_holder_is_lost_and_returns_te
     assert_int_equal(placed(w)->life.state, HL_LIFE_ACTIVE);
 }
 
+/* The end of a move from L2 of a to the pool. */
+static struct hl_move_action end_of_move(struct world *w)
+{
+    const struct hl_place from = {.node = placed_node_need(&w->c, "a")->index,
+                                  .tier = HL_API_TIER_L2};
+    const struct hl_place goal = {.node = HL_READER_NONE, .tier = HL_API_TIER_L3};
+    return (struct hl_move_action){.kind = HL_MOVE_ENDED,
+                                   .rec = {.order = {.id = {9, 1},
+                                                     .shard = w->shard->id,
+                                                     .from = from,
+                                                     .goal = goal,
+                                                     .reason = HL_LIFE_EVENTS,
+                                                     .size_bytes = w->shard->size_bytes,
+                                                     .crc32 = w->shard->crc32},
+                                           .phase = HL_MOVE_PHASE_CLEANING,
+                                           .began_ms = placement_now_ms(),
+                                           .switched_ms = placement_now_ms()}};
+}
+
+/* What durability_spares says of a's copy in that tier while these were confirmed. */
+static hl_status spares(struct world *w, enum hl_api_tier tier,
+                        const struct place *const confirmed[], size_t count)
+{
+    struct confirmed_copy copies[4];
+    const struct place at_a = {.tier = tier, .node = &w->a};
+    for (size_t i = 0; i < count; i++)
+        copies[i] = (struct confirmed_copy){*confirmed[i], w->shard->size_bytes, w->shard->crc32};
+    return durability_spares(&w->c, w->shard->id, &at_a, copies, count);
+}
+
+TEST_IN(world_start, world_end, a_copy_that_durability_needs_is_not_spared)
+{
+    struct world *w = *state;
+    struct hl_api_pool_info l3 = {.host_id = "l3"};
+    const struct place a = {.tier = HL_API_TIER_L2, .node = &w->a};
+    const struct place b = {.tier = HL_API_TIER_L2, .node = &w->b};
+    const struct place pool = {.tier = HL_API_TIER_L3};
+    const struct place *const all[] = {&a, &b, &pool};
+    w->a.info.host_id = "host-a";
+    w->b.info.host_id = "host-b";
+    w->a.store.listed = w->b.store.listed = true;
+    w->c.copies->pool = &l3;
+    assert_int_equal(spares(w, HL_API_TIER_L2, all, 2), HL_OK);
+    w->c.copies->durability = HL_DURABILITY_TWO;
+    assert_int_equal(spares(w, HL_API_TIER_L2, all, 3), HL_OK);
+    assert_int_equal(spares(w, HL_API_TIER_L2, all, 2), HL_ECONFLICT); /* L3 has lost it */
+    assert_non_null(strstr(hl_error_text(), "L2 of a"));
+    assert_int_equal(spares(w, HL_API_TIER_L1, all, 2), HL_OK);
+    w->shard->archived = true;
+    assert_int_equal(spares(w, HL_API_TIER_L2, all, 2), HL_OK);
+    w->shard->archived = false;
+    w->a.store.listed = false; /* it may have more */
+    assert_int_equal(spares(w, HL_API_TIER_L2, all, 2), HL_EUNAVAIL);
+    w->a.info.host_id = "host-b"; /* it would not help */
+    assert_int_equal(spares(w, HL_API_TIER_L2, all, 2), HL_OK);
+    w->c.copies->pool = NULL;
+}
+
+TEST_IN(world_start, world_end, an_old_copy_that_stays_is_in_the_history_with_the_reason)
+{
+    struct world *w = *state;
+    struct hl_change history[HL_CHANGES_MAX];
+    struct hl_move_action ended = end_of_move(w);
+    ended.left = ended.kept = true;
+    life_ended(&w->c, &ended);
+    assert_newest(w, HL_LIFE_ON_KEPT, 1);
+    hl_placement_shard_history(&w->c.placement->core, w->shard->id, history);
+    assert_string_equal(placed_node_name(&w->c, history[0].node), "a");
+    ended.kept = false;
+    life_ended(&w->c, &ended);
+    assert_newest(w, HL_LIFE_ON_LEFT, 2);
+    ended.rec.order.keep_source = true; /* a load */
+    life_ended(&w->c, &ended);
+    assert_newest(w, HL_LIFE_ON_LEFT, 2);
+}
+
 TEST_IN(world_start, world_end, a_node_that_was_forgotten_gets_no_entry_by_a_late_answer)
 {
     struct world *w = *state;

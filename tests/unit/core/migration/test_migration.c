@@ -166,6 +166,44 @@ TEST_IN(rig_begin, rig_end, a_drop_that_fails_is_confirmed_anew)
     take_end(HL_OK, false);
 }
 
+TEST_IN(rig_begin, rig_end, an_old_copy_that_is_needed_after_all_stays_and_is_offered)
+{
+    reach_cleaning();
+    assert_true(is_hidden(l2_of_0));
+    pass(500);
+    hl_migration_keep(&moves, id_of(1), true);
+    assert_true(is_hidden(l2_of_0));
+    answer_check(BOTH);
+    assert_false(is_hidden(l2_of_0));
+    answer_journal(HL_MOVE_ERASE, HL_OK);
+    struct hl_move_action a = take(HL_MOVE_ENDED);
+    assert_int_equal(a.status, HL_OK);
+    assert_true(a.left);
+    assert_true(a.kept);
+    take_none();
+}
+
+TEST_IN(rig_begin, rig_end, an_old_copy_that_is_no_longer_needed_is_dropped)
+{
+    reach_cleaning();
+    hl_migration_keep(&moves, id_of(1), true);
+    pass(500);
+    hl_migration_keep(&moves, id_of(1), false);
+    answer_check(BOTH);
+    answer_drop(l2_of_0, HL_OK);
+    take_end(HL_OK, false);
+}
+
+TEST_IN(rig_begin, rig_end, a_needed_copy_that_is_not_there_is_not_said_to_stay)
+{
+    reach_cleaning();
+    pass(500);
+    hl_migration_keep(&moves, id_of(1), true);
+    answer_check(ONLY(l2_of_1));
+    answer_journal(HL_MOVE_ERASE, HL_OK);
+    assert_false(take(HL_MOVE_ENDED).kept);
+}
+
 TEST_IN(rig_begin, rig_end, an_answer_to_another_order_changes_nothing)
 {
     reach_copying();

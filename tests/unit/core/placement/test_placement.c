@@ -181,12 +181,12 @@ TEST_IN(begin, end, a_life_is_kept_with_its_reasons_and_numbers)
     assert_int_equal(hl_placement_shard_history(&place, id_of(SHARDS), history), 0);
 }
 
-/* In L2 of the node, loaded for a read. */
-static void load_at_node(struct hl_place in_l2)
+/* Loaded for a read. */
+static void load_at_node(struct hl_place goal)
 {
     struct hl_change change = {
         .at_ms = START + S, .event = HL_LIFE_ON_LOAD, .node = node, .value = 7, .limit = 1};
-    assert_int_equal(hl_placement_shard_move(&place, id_of(0), &change, in_l2), HL_OK);
+    assert_int_equal(hl_placement_shard_move(&place, id_of(0), &change, goal), HL_OK);
     change = (struct hl_change){
         .at_ms = START + 2 * S, .event = HL_LIFE_ON_LOADED, .node = node, .value = 1, .limit = 3};
     assert_int_equal(hl_placement_shard_change(&place, id_of(0), &change), HL_OK);
@@ -229,6 +229,30 @@ TEST_IN(begin, end, a_history_outlives_the_loss_of_the_last_copy_and_its_return)
     assert_int_equal(history[5].event, HL_LIFE_ON_LOAD);
     assert_float_equal(history[5].value, 7, 0);
     assert_int_equal(hl_placement_shard_lost(&place, id_of(SHARDS), START), HL_ENOENT);
+}
+
+TEST_IN(begin, end, a_move_whose_old_copy_stays_settles_and_says_why)
+{
+    const struct hl_place in_l1 = {.node = node, .tier = HL_API_TIER_L1};
+    const struct hl_place in_l2 = {.node = node, .tier = HL_API_TIER_L2};
+    const struct hl_placed_shard *s = hl_placement_shard_find(&place, id_of(0));
+    struct hl_change change = {.at_ms = START + 3 * S, .event = HL_LIFE_ON_PRESSURE};
+    load_at_node(in_l1);
+    assert_int_equal(hl_placement_shard_move(&place, id_of(0), &change, in_l2), HL_OK);
+    change.event = HL_LIFE_ON_SWITCHED;
+    assert_int_equal(hl_placement_shard_change(&place, id_of(0), &change), HL_OK);
+    assert_int_equal(place.nodes[node].l1_leaving, 1 << 20);
+    change = (struct hl_change){
+        .at_ms = START + 4 * S, .event = HL_LIFE_ON_KEPT, .node = node, .value = 1, .limit = 5};
+    assert_int_equal(hl_placement_shard_kept(&place, id_of(0), &change), HL_OK);
+    assert_int_equal(s->life.state, HL_LIFE_WARM_L2);
+    assert_int_equal(place.nodes[node].l1_leaving, 0);
+    assert_int_equal(s->goal.tier, HL_API_TIER_L2);
+    assert_noted(0, HL_LIFE_ON_KEPT, 1, 5);
+    change.event = HL_LIFE_ON_LEFT; /* of an ordered move */
+    assert_int_equal(hl_placement_shard_kept(&place, id_of(0), &change), HL_OK);
+    assert_int_equal(s->life.state, HL_LIFE_WARM_L2);
+    assert_noted(0, HL_LIFE_ON_LEFT, 1, 5);
 }
 
 TEST_IN(begin, end, a_history_outlives_the_loss_of_the_nearest_copy)
