@@ -8,6 +8,10 @@
 /* A pass judges all shards when more than this number plus a quarter of all shards were touched. */
 #define TOUCHED_MIN 1024
 
+/* Older changes that all shards share, 24 MiB: without a limit, nodes that come and go would fill
+ * the ring of a placement for many shards. */
+#define HISTORY_MAX (UINT32_C(1) << 20)
+
 hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_opts *opts)
 {
     HL_TRY(hl_placement_params_check(&opts->params));
@@ -17,7 +21,8 @@ hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_op
     *p = (struct hl_placement){.params = opts->params, .now_ms = opts->now_ms};
     HL_TRY(hl_shard_table_init(&p->shards, opts->shards_max));
     p->shards.advise = opts->advise;
-    hl_status st = hl_history_init(&p->history, opts->shards_max, opts->now_ms);
+    uint32_t changes = opts->shards_max < HISTORY_MAX ? opts->shards_max : HISTORY_MAX;
+    hl_status st = hl_history_init(&p->history, changes, opts->now_ms);
     if (st != HL_OK)
         hl_shard_table_fini(&p->shards);
     return st;

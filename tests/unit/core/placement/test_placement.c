@@ -145,6 +145,17 @@ TEST(parameters_that_are_refused_make_no_table)
     assert_int_equal(hl_placement_init(&p, &opts), HL_EINVAL);
 }
 
+TEST(histories_take_no_more_memory_than_a_million_changes)
+{
+    struct hl_placement p;
+    struct hl_placement_opts opts = {.shards_max = 1 << 24, .now_ms = START};
+    hl_placement_params_init(&opts.params);
+    assert_int_equal(hl_placement_init(&p, &opts), HL_OK);
+    p.history.wrapped = true; /* all is in use */
+    assert_true(hl_history_bytes(&p.history) <= 24 << 20);
+    hl_placement_fini(&p);
+}
+
 TEST_IN(begin, end, a_life_is_kept_with_its_reasons_and_numbers)
 {
     struct hl_change history[HL_CHANGES_MAX];
