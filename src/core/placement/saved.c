@@ -129,6 +129,12 @@ hl_status hl_saved_give_life(struct hl_placement *p, struct hl_id id, const stru
     struct hl_life life = {.state = s->life.state, .lost = s->life.lost};
     for (unsigned i = n; i-- > newest;)
         hl_life_restore(&life, &p->history, index, &saved->changes[i]);
+    if (n > 0 && saved->changes[0].event == HL_LIFE_ON_LOST && since_count == 0) {
+        since[since_count++] = (struct hl_change){.at_ms = p->now_ms,
+                                                  .event = HL_LIFE_ON_FOUND,
+                                                  .node = s->place.node,
+                                                  .value = s->place.tier};
+    }
     for (unsigned i = since_count; i-- > 0;) {
         since[i].from = since[i].to = (enum hl_life_state)life.state;
         hl_life_restore(&life, &p->history, index, &since[i]);

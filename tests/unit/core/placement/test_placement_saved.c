@@ -150,6 +150,23 @@ TEST_IN(begin, end, what_was_noted_of_copies_meanwhile_follows_the_life)
     assert_int_equal(history[3].event, HL_LIFE_ON_LOAD);
 }
 
+TEST_IN(begin, end, a_copy_that_was_lost_before_the_restart_was_found_after_it)
+{
+    struct hl_saved saved;
+    struct hl_change history[HL_CHANGES_MAX];
+    used_shard();
+    assert_int_equal(hl_placement_shard_lost(&old, id, START + 55 * S), HL_OK);
+    hl_saved_take(&old, 0, &saved);
+    assert_int_equal(hl_placement_shard_found(&fresh, id, in_l2, START + 70 * S), HL_OK);
+    assert_int_equal(hl_saved_give_life(&fresh, id, &saved, START + 80 * S), HL_OK);
+    assert_int_equal(shard(&fresh)->life.state, HL_LIFE_ACTIVE);
+    assert_false(shard(&fresh)->life.lost);
+    assert_int_equal(hl_placement_shard_history(&fresh, id, history), 4);
+    assert_int_equal(history[0].event, HL_LIFE_ON_FOUND);
+    assert_float_equal(history[0].value, HL_API_TIER_L2, 0);
+    assert_int_equal(history[1].event, HL_LIFE_ON_LOST);
+}
+
 TEST_IN(begin, end, a_use_that_was_not_taken_yet_is_after_its_copy_was_found_elsewhere)
 {
     read_at(&old, 1, 2, START + 16 * S);
