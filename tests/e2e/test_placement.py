@@ -195,6 +195,9 @@ class Placement(StoreCase):
                           ("placement.policy=maybe", "off|observe|on"), ("l3.size=1GiB", "can't be changed"),
                           ("policy=1", "can't be changed")):
             self.assertIn(said, self.c.refuse("conf", bad))
+        lines = (self.c.state / "log" / "controllerd.log").read_text().splitlines()
+        for name in ("policy.window", "policy.beta", "policy.high_pct", "policy.low_pct"):
+            self.assertEqual(len([x for x in lines if f"option is not changed name={name} " in x]), 1)
         self.assertIn("no option 'policy.hihg_pct'; did you mean 'policy.high_pct'", self.c.refuse("conf", "policy.hihg_pct=80", code=2))
         self.assertEqual(self.c.json("conf", "policy.low_pct")["items"][0]["value"], "70")
 

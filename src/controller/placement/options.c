@@ -130,6 +130,7 @@ void method_set_option(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         st = hl_conf_publish_change(p->name, shown, origin);
     if (st != HL_OK) {
+        hl_info("option is not changed name=%.80s error=\"%s\"", p->name, hl_error_text());
         call_reject(call, st);
         return;
     }
