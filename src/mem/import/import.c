@@ -36,76 +36,12 @@ static char *join_path(const char *dir, const char *name)
     return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
 }
 
-static bool is_link(const char *path)
-{
-    struct stat sb;
-    return lstat(path, &sb) == 0 && S_ISLNK(sb.st_mode);
-}
-
-/* Opens a regular file. HL_ENOENT is distinct from other failures. */
-HL_CHECK static hl_status open_regular(const char *path, int *fd, struct hl_file_mark *mark)
-{
-    struct stat sb;
-    int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    int e = errno;
-    if (f < 0 && e == ENOENT && is_link(path))
-        return hl_fail(HL_EIO, "%s is a link to a missing file: copy the file that it points to",
-                       path);
-    if (f < 0)
-        return hl_fail(e == ENOENT ? HL_ENOENT : HL_EIO, "open %s: %s", path, strerror(e));
-    if (fstat(f, &sb) != 0 || !S_ISREG(sb.st_mode)) {
-        close(f);
-        return hl_fail(HL_EINVAL, "%s is not a regular file", path);
-    }
-    *fd = f;
-    *mark = hl_file_mark_of(&sb);
-    return HL_OK;
-}
-
-HL_CHECK static hl_status read_all(int fd, const char *path, uint64_t from, uint64_t len, char *out)
-{
-    for (uint64_t at = 0; at < len;) {
-        ssize_t n = pread(fd, out + at, len - at, (off_t)(from + at));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return hl_fail(HL_EIO, "read %s at %" PRIu64 ": %s", path, from + at,
-                           n < 0 ? strerror(errno) : "the file ends here");
-        at += (uint64_t)n;
-    }
-    return HL_OK;
-}
-
-/* Reads a small text file; the caller frees *out with free(). */
-HL_CHECK static hl_status read_text(const char *path, size_t max, char **out, size_t *len)
-{
-    int fd;
-    struct hl_file_mark mark;
-    HL_TRY(open_regular(path, &fd, &mark));
-    uint64_t size = (uint64_t)mark.size;
-    char *text = size <= max ? malloc(size + 1) : NULL;
-    hl_status st =
-        size > max ? hl_fail(HL_EINVAL, "%s: %" PRIu64 " bytes, at most %zu", path, size, max)
-        : text == NULL
-            ? hl_fail(HL_ENOMEM, "%s: out of memory reading %" PRIu64 " bytes", path, size)
-            : read_all(fd, path, 0, size, text);
-    close(fd);
-    if (st != HL_OK) {
-        free(text);
-        return st;
-    }
-    text[size] = '\0';
-    *out = text;
-    *len = size;
-    return HL_OK;
-}
-
 HL_CHECK static hl_status read_header(struct hl_import_file *f)
 {
     char first[8];
     uint64_t n;
     if (f->size >= sizeof(first))
-        HL_TRY(read_all(f->fd, f->name, 0, sizeof(first), first));
+        HL_TRY(hl_marked_read(f->fd, f->name, 0, sizeof(first), first));
     hl_status st = hl_safetensors_header_len(first, sizeof(first), f->size, &n);
     if (st != HL_OK)
         return hl_fail_prefix(st, "%s: ", f->name);
@@ -113,7 +49,7 @@ HL_CHECK static hl_status read_header(struct hl_import_file *f)
     if (bytes == NULL)
         return hl_fail(HL_ENOMEM, "%s: out of memory allocating a header of %" PRIu64 " bytes",
                        f->name, n);
-    HL_TRY(read_all(f->fd, f->name, 0, n + sizeof(first), bytes));
+    HL_TRY(hl_marked_read(f->fd, f->name, 0, n + sizeof(first), bytes));
     st = hl_safetensors_parse(bytes, n + sizeof(first), f->size, &f->header);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", f->name);
 }
@@ -121,7 +57,7 @@ HL_CHECK static hl_status read_header(struct hl_import_file *f)
 static hl_status read_part(void *arg, uint64_t at, void *to, size_t len)
 {
     const struct hl_import_file *f = arg;
-    return read_all(f->fd, f->name, at, len, to);
+    return hl_marked_read(f->fd, f->name, at, len, to);
 }
 
 /* A file of torch.save: fills in the same header, with offsets from the start of the file. */
@@ -140,7 +76,7 @@ HL_CHECK static hl_status add_file(struct hl_import *im, const char *name)
     if (f->name == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the path of %s", name);
     im->file_count++;
-    HL_TRY(open_regular(f->name, &f->fd, &f->mark));
+    HL_TRY(hl_marked_open(f->name, &f->fd, &f->mark));
     f->size = (uint64_t)f->mark.size;
     HL_TRY(im->torch ? read_torch(f) : read_header(f));
     im->source_count += f->header.count;
@@ -219,7 +155,7 @@ HL_CHECK static hl_status open_index(struct hl_import *im, const char *path)
     HL_AUTO(hl_freep) char *text = NULL;
     size_t len;
     json_error_t error;
-    HL_TRY(read_text(path, INDEX_MAX, &text, &len));
+    HL_TRY(hl_marked_texts_read(&im->texts, path, INDEX_MAX, &text, &len));
     json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
     if (doc == NULL)
         return hl_fail(HL_EINVAL, "%s:%d:%d: %s", path, error.line, error.column, error.text);
@@ -427,7 +363,7 @@ HL_CHECK static hl_status open_adapter(struct hl_import *im, const struct hl_imp
                        "%s is a LoRA adapter: give the imported model that it was trained for as "
                        "--base",
                        im->dir);
-    HL_TRY(read_text(path, HL_HF_CONFIG_MAX, &text, &len));
+    HL_TRY(hl_marked_texts_read(&im->texts, path, HL_HF_CONFIG_MAX, &text, &len));
     HL_TRY(open_files(im));
     HL_TRY(collect_sources(im));
     hl_status st = hl_import_plan_adapter(im, o, text, len);
@@ -441,7 +377,7 @@ HL_CHECK static hl_status read_config(struct hl_import *im, const char *path, bo
 {
     HL_AUTO(hl_freep) char *text = NULL;
     size_t len;
-    hl_status st = read_text(path, HL_HF_CONFIG_MAX, &text, &len);
+    hl_status st = hl_marked_texts_read(&im->texts, path, HL_HF_CONFIG_MAX, &text, &len);
     if (st == HL_ENOENT) {
         hl_error_clear();
         snprintf(im->unsliced_because, sizeof(im->unsliced_because), "there is no config.json");
@@ -475,7 +411,7 @@ HL_CHECK static hl_status keep_quantization(struct hl_import *im)
         return HL_OK;
     if (path == NULL)
         return hl_fail(HL_ENOMEM, "out of memory opening %s", im->dir);
-    HL_TRY(read_text(path, HL_HF_CONFIG_MAX, &text, &len));
+    HL_TRY(hl_marked_texts_read(&im->texts, path, HL_HF_CONFIG_MAX, &text, &len));
     json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(doc)) {
         json_decref(doc);
@@ -653,6 +589,7 @@ void hl_import_close(struct hl_import *im)
         hl_megatron_source_close(&im->source);
     hl_partition_fini(&im->plan);
     hl_hf_config_fini(&im->config);
+    hl_marked_texts_close(&im->texts);
     for (size_t i = 0; i < im->file_count; i++) {
         hl_safetensors_fini(&im->files[i].header);
         free(im->files[i].name);

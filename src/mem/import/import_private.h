@@ -33,7 +33,8 @@ struct hl_import {
     bool torch;   /* the files are torch.save's, not safetensors */
     struct hl_import_file *files;
     size_t file_count;
-    struct hl_tensor *sources; /* of all files; names borrowed from the headers */
+    struct hl_marked_texts texts; /* config.json, the index and the like */
+    struct hl_tensor *sources;    /* of all files; names borrowed from the headers */
     struct hl_import_where *where;
     size_t source_count;
     bool megatron; /* uses `source` instead of files and sources */

@@ -75,16 +75,18 @@ bool hl_megatron_is_source(const char *dir)
 
 HL_CHECK static hl_status read_tracker(const char *dir, char *folder, size_t cap)
 {
+    int fd;
     char text[TRACKER_MAX];
+    struct hl_file_mark mark;
     HL_AUTO(hl_freep) char *path = join_path(dir, HL_MEGATRON_TRACKER);
     if (path == NULL)
         return hl_fail(HL_ENOMEM, "path of %s", dir);
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return hl_fail(HL_EIO, "open %s: %m", path);
-    size_t n = fread(text, 1, sizeof(text), f);
-    fclose(f);
-    hl_status st = hl_megatron_folder(text, n, folder, cap);
+    HL_TRY(hl_marked_open(path, &fd, &mark));
+    size_t n = mark.size < TRACKER_MAX ? (size_t)mark.size : TRACKER_MAX;
+    hl_status st = hl_marked_read(fd, path, 0, n, text);
+    close(fd);
+    HL_TRY(st);
+    st = hl_megatron_folder(text, n, folder, cap);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path);
 }
 
@@ -209,6 +211,7 @@ void hl_megatron_source_close(struct hl_megatron_source *s)
     for (size_t i = 0; i < s->file_count; i++)
         unmap_file(&s->files[i]);
     free(s->files);
+    hl_marked_texts_close(&s->texts);
     free(s->folder);
     held_fini(&s->params);
     held_fini(&s->optim);
@@ -263,5 +266,5 @@ hl_status hl_megatron_check_files(const struct hl_megatron_source *s)
             return hl_fail(HL_EIO, "%s was truncated during the import", f->path);
         HL_TRY(hl_file_mark_check(&f->mark, f->fd, f->path));
     }
-    return HL_OK;
+    return hl_marked_texts_check(&s->texts);
 }

@@ -55,6 +55,7 @@ struct hl_megatron_source {
     int64_t iteration;
     struct hl_mapped_file *files;
     size_t file_count;
+    struct hl_marked_texts texts;    /* config.json */
     struct hl_whole whole;           /* config, logical tensors, and what each rank holds */
     struct hl_partition_plan target; /* of the parameters */
     struct hl_megatron_held params;

@@ -16,14 +16,8 @@
 
 HL_CHECK static hl_status map_file(const char *path, struct hl_mapped_file *f)
 {
-    struct stat sb;
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0)
-        return hl_fail(errno == ENOENT ? HL_ENOENT : HL_EIO, "open %s: %m", path);
-    if (fstat(f->fd, &sb) != 0 || !S_ISREG(sb.st_mode))
-        return hl_fail(HL_EINVAL, "%s is not a regular file", path);
-    f->size = (uint64_t)sb.st_size;
-    f->mark = hl_file_mark_of(&sb);
+    HL_TRY(hl_marked_open(path, &f->fd, &f->mark));
+    f->size = (uint64_t)f->mark.size;
     if (f->size == 0)
         return hl_fail(HL_EINVAL, "%s is empty: copy the checkpoint again", path);
     void *bytes = mmap(NULL, f->size, PROT_READ, MAP_SHARED, f->fd, 0);
@@ -117,17 +111,13 @@ static char *find_config(const char *dir)
     return NULL;
 }
 
-HL_CHECK static hl_status read_config(const char *path, struct hl_hf_config *out)
+HL_CHECK static hl_status read_config(struct hl_megatron_source *s, const char *path,
+                                      struct hl_hf_config *out)
 {
-    HL_AUTO(hl_freep) char *text = malloc(HL_HF_CONFIG_MAX + 1);
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return hl_fail(HL_EIO, "open %s: %m", path);
-    size_t n = text != NULL ? fread(text, 1, HL_HF_CONFIG_MAX + 1, f) : 0;
-    fclose(f);
-    if (text == NULL)
-        return hl_fail(HL_ENOMEM, "read %s", path);
-    return hl_hf_config_parse(text, n, path, out);
+    HL_AUTO(hl_freep) char *text = NULL;
+    size_t len;
+    HL_TRY(hl_marked_texts_read(&s->texts, path, HL_HF_CONFIG_MAX, &text, &len));
+    return hl_hf_config_parse(text, len, path, out);
 }
 
 hl_status hl_megatron_leave_out(struct hl_megatron_source *s, json_t *what)
@@ -169,7 +159,7 @@ hl_status hl_megatron_read_model(const char *dir, struct hl_megatron_source *s,
             st = note_vocabulary(s, root, config);
         return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", s->folder);
     }
-    HL_TRY(read_config(path, config));
+    HL_TRY(read_config(s, path, config));
     hl_status st = hl_megatron_check_config(root, config);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", s->folder);
 }

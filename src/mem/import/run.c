@@ -158,7 +158,7 @@ HL_CHECK static hl_status check_files(const struct hl_import *im)
         return hl_megatron_check_files(&im->source);
     for (size_t i = 0; i < im->file_count; i++)
         HL_TRY(hl_file_mark_check(&im->files[i].mark, im->files[i].fd, im->files[i].name));
-    return HL_OK;
+    return hl_marked_texts_check(&im->texts);
 }
 
 HL_CHECK static hl_status run_job(struct import_job *job)

@@ -344,14 +344,34 @@ static void truncate_weights(void)
 }
 
 /* The last byte, with another time, as if it was not written within a tick of the clock. */
-static void rewrite_weights(void)
+static void rewrite(const char *path)
 {
     const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
-    int fd = open(weights_path(), O_WRONLY | O_CLOEXEC);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, "x", 1, lseek(fd, 0, SEEK_END) - 1), 1);
     assert_int_equal(futimens(fd, times), 0);
     close(fd);
+}
+
+static void rewrite_weights(void)
+{
+    rewrite(weights_path());
+}
+
+/* The plan was made from these texts. */
+static void rewrite_config(void)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    rewrite(path);
+}
+
+static void rewrite_index(void)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/model.safetensors.index.json", dir);
+    rewrite(path);
 }
 
 static void replace_weights(void)
@@ -374,12 +394,19 @@ TEST_IN(enter, leave, a_file_that_is_saved_again_meanwhile_is_an_error)
     struct {
         void (*meanwhile)(void);
         const char *text;
-    } cases[] = {{truncate_weights, "model.safetensors"},
-                 {rewrite_weights, "model.safetensors was changed"},
-                 {replace_weights, "model.safetensors was replaced"}};
+        int files;
+    } cases[] = {{truncate_weights, "model.safetensors", 1},
+                 {rewrite_weights, "model.safetensors was changed", 1},
+                 {replace_weights, "model.safetensors was replaced", 1},
+                 {rewrite_config, "config.json was changed", 1},
+                 {rewrite_index, "model.safetensors.index.json was changed", 2}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        hf_checkpoint(&small, dir);
+        struct hf_fixture f = small;
+        f.files = cases[i].files;
+        if (f.files > 1)
+            remove_weights();
+        hf_checkpoint(&f, dir);
         struct heap h = {.meanwhile = cases[i].meanwhile};
         run_fails(&h, NULL, HL_EIO, cases[i].text);
     }

@@ -67,10 +67,12 @@ struct result {
     char *meta;
 };
 
+static void (*meanwhile)(void); /* called during the imports, if not NULL */
+
 static hl_status import_with(const struct hl_import_options *options, struct result *out)
 {
     struct hl_import *im = NULL;
-    *out = (struct result){0};
+    *out = (struct result){.heap = {.meanwhile = meanwhile}};
     HL_TRY(hl_import_open(options, &im));
     struct hl_import_sink sink = heap_sink(&out->heap);
     hl_status st = hl_import_run(im, &(struct hl_import_run){.sink = &sink}, &out->shards);
@@ -660,6 +662,28 @@ TEST(a_config_of_another_model_is_refused)
                    "sed 's/\"num_hidden_layers\": 4/\"num_hidden_layers\": 5/' "
                    "%1$s/../llama/hf/config.json > %1$s/config.json",
                    "args.num_layers is 4, config.json says 5");
+}
+
+static void touch_config(void)
+{
+    run("touch -d @1 %s/broken/config.json", root, "");
+}
+
+TEST(a_config_that_is_saved_again_meanwhile_is_refused)
+{
+    meanwhile = touch_config;
+    assert_refused("llama/torch-2", NULL, "cp %1$s/../llama/hf/config.json %1$s",
+                   "config.json was changed");
+    meanwhile = NULL;
+}
+
+TEST(texts_that_are_fifos_are_refused_instead_of_read)
+{
+    assert_refused("llama/torch-2", NULL, "mkfifo %s/config.json", "is not a regular file");
+    assert_refused("llama/torch-2", NULL,
+                   "cd %s && rm latest_checkpointed_iteration.txt && "
+                   "mkfifo latest_checkpointed_iteration.txt",
+                   "is not a regular file");
 }
 
 TEST(a_hostile_pickle_is_not_run)
