@@ -17,7 +17,7 @@
  *
  *     1, 2, 3 ...              steps of collectives, counted alike by all (g->number)
  *     HL_INBOX_AHEAD | 0, 1 ..  pieces between two ranks, counted by these (sent, received)
- *     LAST                     the reason that a rank sends when it leaves
+ *     LAST                     what a rank says when it leaves
  *
  * A rank's end is noticed by its last message, else by its port, which refuses connections, else by
  * the deadline: in this order, because the first says most. What the rank sent before still
@@ -37,7 +37,7 @@
 #define PIECE    ((size_t)4 << 20)
 #define SMALL    ((size_t)32 << 10) /* summed by every rank */
 #define LOOK_MS  HL_COLLECTIVE_LOOK_MS
-#define LAST     (HL_INBOX_AHEAD - 1) /* number of the reason that a rank sends when it leaves */
+#define LAST     (HL_INBOX_AHEAD - 1) /* number of what a rank says when it leaves */
 #define LAST_MS  500
 #define AGAIN_MS 2 /* between tries of a full inbox */
 #define HEADER   HL_COLLECTIVE_HEADER
@@ -88,18 +88,36 @@ static hl_status check_call(const struct hl_collective_net *g, int r)
                    net_describe(&g->call, own, sizeof(own)));
 }
 
-/* A rank that left has sent the reason. */
+/* A rank that left has said so, with the reason if it gave up. */
 static hl_status check_last(struct hl_collective_net *g, int r)
 {
-    struct hl_inbox_message *m = hl_inbox_take(g->inbox, g->group, r, LAST);
-    if (m == NULL)
+    struct hl_net_rank *p = &g->ranks[r];
+    if (p->last == NULL)
+        p->last = hl_inbox_take(g->inbox, g->group, r, LAST);
+    if (p->last == NULL)
         return HL_OK;
-    char words[HL_ERROR_TEXT_MAX] = "gave up";
-    if (m->size > HEADER)
-        snprintf(words, sizeof(words), "gave up: %.*s", (int)(m->size - HEADER),
-                 (const char *)m->data + HEADER);
-    free(m);
+    char words[HL_ERROR_TEXT_MAX] = "has closed the group";
+    if (p->last->size > HEADER)
+        snprintf(words, sizeof(words), "gave up: %.*s", (int)(p->last->size - HEADER),
+                 (const char *)p->last->data + HEADER);
     return fail_rank(g, r, HL_EUNAVAIL, words);
+}
+
+/* Takes the message with that number if it has come. A rank that left has sent it before it said
+ * so: the inbox is looked at again after that. */
+static hl_status hear_rank(struct hl_collective_net *g, int r, uint64_t number)
+{
+    struct hl_net_rank *p = &g->ranks[r];
+    p->got = hl_inbox_take(g->inbox, g->group, r, number);
+    if (p->got != NULL)
+        return HL_OK;
+    hl_status st = check_last(g, r);
+    if (st != HL_OK)
+        p->got = hl_inbox_take(g->inbox, g->group, r, number);
+    if (p->got == NULL)
+        return st;
+    hl_error_clear();
+    return HL_OK;
 }
 
 static hl_status fail_gone(const struct hl_collective_net *g, int r)
@@ -161,12 +179,12 @@ static hl_status poll_outboxes(struct hl_collective_net *g, int *left)
         hl_status st = HL_OK;
         const char *words = "";
         int ended = p->sends && !hl_outbox_sending(p->outbox, &st, &words);
-        if (p->waits && (p->got = hl_inbox_take(g->inbox, g->group, r, g->number)) != NULL) {
+        if (p->waits)
+            HL_TRY(hear_rank(g, r, g->number));
+        if (p->waits && p->got != NULL) {
             p->waits = 0;
             HL_TRY(check_call(g, r));
         }
-        if (p->waits)
-            HL_TRY(check_last(g, r));
         if (ended) { /* looked at first: the inbox has what a rank sent before it went */
             p->sends = 0;
             HL_TRY(end_send(g, r, st, words));
@@ -248,15 +266,18 @@ static void wait_for_outboxes(struct hl_collective_net *g, uint64_t until_ns)
     }
 }
 
-/* Tells the other ranks why this rank leaves, as far as they listen within a second. An outbox
- * sends one message at a time: if one is still in flight after LAST_MS, the reason is not sent, and
- * that peer notices by the port or the deadline. */
-static void give_up(struct hl_collective_net *g, const char *words)
+/* Tells the other ranks that this rank leaves, as far as they listen within a second, and why if it
+ * gives up; without words it closes the group. An outbox sends one message at a time: if one is
+ * still in flight after LAST_MS, that peer is not told, and notices by the port or the deadline. */
+static void say_last(struct hl_collective_net *g, const char *words)
 {
     struct hl_net_call call = {.magic = MAGIC, .version = VERSION};
     size_t len = strnlen(words, sizeof(g->last) - HEADER);
     hl_status st;
     const char *unused;
+    if (g->told)
+        return;
+    g->told = true;
     memcpy(g->last, &call, sizeof(call));
     memcpy(g->last + HEADER, words, len);
     wait_for_outboxes(g, hl_now_ns() + LAST_MS * HL_NS_PER_MS);
@@ -293,7 +314,7 @@ static int net_finish(struct hl_collective_net *g, hl_status st)
         return HL_OK;
     char words[HL_ERROR_TEXT_MAX];
     snprintf(words, sizeof(words), "%s", hl_error_text());
-    give_up(g, words);
+    say_last(g, words);
     return hl_fail(st, "%s", words);
 }
 
@@ -500,10 +521,10 @@ static hl_status wait_for(struct hl_collective_net *g, int r, uint64_t number, u
     while (p->sends || p->waits) {
         if (p->sends && !hl_outbox_sending(p->outbox, sent, &words))
             break;
-        if (p->waits && (p->got = hl_inbox_take(g->inbox, g->group, r, number)) != NULL)
+        HL_TRY(p->waits ? hear_rank(g, r, number) : check_last(g, r));
+        if (p->got != NULL)
             break;
         HL_TRY(check_cancelled(g));
-        HL_TRY(check_last(g, r));
         if (p->gone)
             return fail_gone(g, r);
         if (hl_now_ns() >= next_look || hl_now_ns() >= deadline_ns) {
@@ -602,11 +623,14 @@ static void net_close(void *arg)
     struct hl_collective_net *g = arg;
     if (g->pid != getpid()) /* a forked child has neither threads nor connections */
         return;
+    if (g->ranks != NULL && g->group != 0)
+        say_last(g, "");
     if (g->ranks != NULL) /* last messages; a rank that stalls has had its time */
         wait_for_outboxes(g, hl_now_ns() + LAST_MS * HL_NS_PER_MS);
     for (int r = 0; r < g->world && g->ranks != NULL; r++) {
         hl_outbox_close(g->ranks[r].outbox);
         free(g->ranks[r].got);
+        free(g->ranks[r].last);
     }
     hl_inbox_close(g->inbox);
     free(g->ranks);

@@ -43,6 +43,7 @@ struct hl_net_rank {
     char address[HL_ADDR_TEXT_MAX];
     struct hl_outbox *outbox;
     struct hl_inbox_message *got;
+    struct hl_inbox_message *last; /* it has left; NULL = not heard */
     bool answers; /* its port has accepted a connection before, so a refusal is meaningful */
     bool gone;    /* no process listens on its port any more */
     bool waits;   /* we wait for its message in this step */
@@ -59,6 +60,7 @@ struct hl_collective_net {
     struct hl_net_call call;
     uint8_t *out;                                           /* the message that is sent in a step */
     uint8_t last[HL_COLLECTIVE_HEADER + HL_ERROR_TEXT_MAX]; /* last words to the other ranks */
+    bool told;                                              /* `last` was sent, or tried */
     int cancelled;
     pid_t pid;
 };

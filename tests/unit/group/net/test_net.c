@@ -145,6 +145,48 @@ TEST(a_rank_that_died_is_found_long_before_the_deadline_and_named)
     apart(3, dies);
 }
 
+/* Something else listens on the closed rank's port, so only its last message tells. */
+static int listen_at_address(void)
+{
+    const char *port = strrchr(address, ':') + 1;
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                            .sin_port = htons((uint16_t)strtoul(port, NULL, 10))};
+    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    bool open = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+                bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 8) == 0;
+    return open ? fd : -1;
+}
+
+static int closes_early(int rank, int world)
+{
+    float x[4] = {1};
+    char byte;
+    hybridps_group *g = meet(rank, world, 1000 * CHILD_S);
+    WANT(g != NULL);
+    WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == 0);
+    if (rank == 0) {
+        hybridps_group_close(g);
+        WANT(listen_at_address() >= 0);
+        WANT(read(told[0], &byte, 1) == 1);
+        return 0;
+    }
+    WANT(hybridps_group_broadcast(g, "weights", x, 16, 0) == HELIOS_EUNAVAIL);
+    WANT(strstr(hl_error_text(), "rank 0 (127.0.0.1:") != NULL);
+    WANT(strstr(hl_error_text(), "weights") != NULL);
+    WANT(write(told[1], "x", 1) == 1);
+    hybridps_group_close(g);
+    return 0;
+}
+
+TEST(a_rank_that_closes_the_group_says_so)
+{
+    assert_int_equal(pipe(told), 0);
+    apart(2, closes_early);
+    close(told[0]);
+    close(told[1]);
+}
+
 static int stands_still(int rank, int world)
 {
     float x[4] = {1};
