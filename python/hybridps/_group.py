@@ -216,11 +216,17 @@ class Group:
             io.BytesIO(flat.numpy().tobytes()), weights_only=False)  # anything that pickle can load
 
     def close(self) -> None:
-        """Leave the group. Ranks that still wait for this one fail, as does a call in another
-        thread."""
+        """Leave the group, as dropping the last reference does. Ranks that still wait for this one
+        fail, as does a call in another thread."""
         handle, self._h = self._h, None
         if handle is not None:
             self._lib.hybridps_group_close(handle)
+
+    def __del__(self) -> None:
+        """A rank that has dropped its group, say with an exception, calls nothing more, and the
+        others need not wait for it. Over torch.distributed nobody would be told."""
+        if getattr(self, "_carrier", None) is None and getattr(self, "_h", None) is not None:
+            self.close()
 
     def __enter__(self) -> "Group":
         return self

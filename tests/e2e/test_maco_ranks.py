@@ -304,6 +304,31 @@ class Trouble(unittest.TestCase):
         self.assertEqual(got[1], "KeyError")
         self.assertIn(got[0], ("CollectiveFailedError", "TimeoutError"))
 
+    def test_a_rank_that_drops_its_group_ends_the_wait_of_the_others(self):
+        name = f"helios-test-maco-{os.getpid()}-{next(names)}"
+        waited, tell = os.pipe()
+
+        def work(rank):
+            group = hybridps.Group.shm(name, rank, WORLD, 40)
+            if rank:
+                raise KeyError("mine")
+            with TaskGraph(group=group, timeout_s=20) as g:
+                g.allreduce(torch.ones(4))
+                g.execute()
+
+        def run(rank):
+            try:
+                work(rank)
+            except (KeyError, errors.MacoError) as error:
+                said = type(error).__name__
+            if rank:
+                os.read(waited, 1)  # it lives on, and calls nothing more
+            else:
+                os.write(tell, b"x")
+            return said
+        self.assertEqual(ranks(run, WORLD), ["CollectiveFailedError", "KeyError"])
+        os.close(waited), os.close(tell)
+
     def test_a_rank_that_left_a_collective_out_does_not_answer_it_with_another(self):
         def run(rank, group):
             x, out = torch.full((4,), 1.0 + rank), torch.zeros(4)
