@@ -254,7 +254,8 @@ class Proxy(Carrier):
         self.thread: threading.Thread | None = None
 
     def _start(self, what: str, run: Callable[[], None]) -> Pending:
-        if self.thread is None:
+        if self.thread is None or not self.thread.is_alive():  # a forked child has no thread
+            self.turns = queue.SimpleQueue()
             self.thread = threading.Thread(target=_serve, args=(self.turns,), daemon=True,
                                            name="maco-proxy")
             self.thread.start()

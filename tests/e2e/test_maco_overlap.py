@@ -328,6 +328,21 @@ class Refusals(unittest.TestCase):
         self.assertTrue(issubclass(result[0], (CollectiveFailedError, TimeoutError)), result)
         self.assertLess(result[2], 60)
 
+    def test_a_forked_child_is_refused_instead_of_left_waiting(self):
+        def child(rank, group):
+            twice = overlap_comm(chunks=2, group=group)(lambda x: x * 2)
+            twice(whole(0, 8, INNER))
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    twice(whole(0, 8, INNER))
+                except CollectiveFailedError:
+                    os._exit(7)
+                finally:
+                    os._exit(1)
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self.assertEqual(Ranks("shm")(child), [7] * WORLD)
+
     @both
     def test_arguments_that_do_not_fit_say_why(self, run):
         def child(rank, group):
