@@ -250,7 +250,7 @@ class Proxy(Carrier):
     def __init__(self, group: Any, timeout: float = TIMEOUT) -> None:
         self.group, self.timeout = group, timeout
         self.rank, self.world = group.rank, group.world
-        self.turns: queue.SimpleQueue[_Turn] = queue.SimpleQueue()
+        self.turns: queue.SimpleQueue[_Turn | None] = queue.SimpleQueue()  # None: the end
         self.thread: threading.Thread | None = None
 
     def _start(self, what: str, run: Callable[[], None]) -> Pending:
@@ -262,6 +262,9 @@ class Proxy(Carrier):
         turn = _Turn(what, run, self.timeout)
         self.turns.put(turn)
         return turn
+
+    def __del__(self) -> None:
+        self.turns.put(None)
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Pending:
         def run() -> None:
@@ -282,10 +285,9 @@ class Proxy(Carrier):
             self.group.reduce_scatter(tensor, _NAMES.get(op, op), "maco")[0]))
 
 
-def _serve(turns: "queue.SimpleQueue[_Turn]") -> None:
+def _serve(turns: "queue.SimpleQueue[_Turn | None]") -> None:
     broken: BaseException | None = None
-    while True:
-        turn = turns.get()
+    while (turn := turns.get()) is not None:
         try:
             if broken is not None:  # a group is lost after its first failure
                 raise broken
@@ -294,6 +296,7 @@ def _serve(turns: "queue.SimpleQueue[_Turn]") -> None:
         except BaseException as error:
             broken = turn.error = error
         turn.done.set()
+        del turn  # it refers to the group, which may be dropped
 
 
 def _torch(group: Any) -> Torch:
@@ -316,7 +319,7 @@ def unknown_group(group: Any) -> NullInputError:
                           "init_process_group()")
 
 
-_carriers: dict[int, tuple[Any, Carrier]] = {}
+_carriers: dict[int, tuple[Any, Carrier]] = {}  # of groups of torch.distributed
 
 
 def carrier_of(group: Any = None) -> Carrier:
@@ -326,11 +329,14 @@ def carrier_of(group: Any = None) -> Carrier:
         return group
     if group is None and not initialized():
         return Alone()
-    mine = hasattr(group, "allgather") and hasattr(group, "share")
-    if not mine and not initialized():
+    if hasattr(group, "allgather") and hasattr(group, "share"):
+        kept = group.__dict__  # not in a table, so that the group can be dropped
+        if "_maco_carrier" not in kept:
+            kept["_maco_carrier"] = Proxy(group)
+        return kept["_maco_carrier"]
+    if not initialized():
         raise unknown_group(group)
     known = _carriers.get(id(group))
     if known is None or known[0] is not group or group is None:
-        made = Proxy(group) if mine else _torch(group)
-        known = _carriers[id(group)] = (group, made)
+        known = _carriers[id(group)] = (group, _torch(group))
     return known[1]

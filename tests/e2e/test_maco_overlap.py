@@ -4,12 +4,14 @@ chunks run one after the other, gradients, and failures."""
 from __future__ import annotations
 
 import datetime
+import gc
 import itertools
 import os
 import pathlib
 import signal
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import unittest.mock
@@ -342,6 +344,36 @@ class Refusals(unittest.TestCase):
                     os._exit(1)
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         self.assertEqual(Ranks("shm")(child), [7] * WORLD)
+
+    def test_a_rank_that_drops_its_group_ends_the_wait_of_the_others(self):
+        name = f"helios-test-overlap-{os.getpid()}"
+        waited, tell = os.pipe()
+
+        def work(rank):
+            group = hybridps.Group.shm(name, rank, WORLD, 40)
+            twice = overlap_comm(chunks=2, group=group)(lambda x: x * 2)
+            twice(whole(0, 8, INNER))
+            if rank:
+                raise KeyError("mine")
+            twice(whole(0, 8, INNER))
+
+        def child(rank):
+            try:
+                work(rank)
+            except (KeyError, MacoError) as error:
+                said = type(error).__name__
+            gc.collect()  # a group and what carries its collectives refer to each other
+            if rank:
+                for thread in threading.enumerate():
+                    if thread.name == "maco-proxy":
+                        thread.join(20)
+                        said += " and a thread" if thread.is_alive() else ""
+                os.read(waited, 1)  # it lives on, and calls nothing more
+            else:
+                os.write(tell, b"x")
+            return said
+        self.assertEqual(ranks(child, WORLD), ["CollectiveFailedError", "KeyError"])
+        os.close(waited), os.close(tell)
 
     @both
     def test_arguments_that_do_not_fit_say_why(self, run):
