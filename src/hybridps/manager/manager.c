@@ -41,9 +41,9 @@ static hl_status check_device(const struct hybridps_manager *m, int device)
 {
     if (m == NULL)
         return hl_fail(HL_EINVAL, "manager: the handle is NULL");
-    if (device < HYBRIDPS_MANAGER_HOST || device + 1 >= (int)m->t.s->devices)
+    if (device < HYBRIDPS_MANAGER_HOST || device >= (int)hl_manager_devices(&m->t) - 1)
         return hl_fail(HL_EINVAL, "manager %s: device %d is not one of -1 (the host) to %d",
-                       m->t.path, device, (int)m->t.s->devices - 2);
+                       m->t.path, device, (int)hl_manager_devices(&m->t) - 2);
     return HL_OK;
 }
 
@@ -133,7 +133,7 @@ static hl_status reserve_any(struct hybridps_manager *m, uint64_t size, uint32_t
                              uint32_t *device, uint64_t *ticket)
 {
     hl_status none = HL_ENOSPC;
-    for (uint32_t k = 0; k <= m->t.s->devices; k++) {
+    for (uint32_t k = 0; k <= hl_manager_devices(&m->t); k++) {
         uint32_t i = k == 0 ? 0 : k == 1 ? refer : k - 1;
         if (k > 0 && (i == 0 || (k > 1 && i == refer)))
             continue;
@@ -153,7 +153,7 @@ static hl_status fail_room(struct hybridps_manager *m, uint64_t size)
 {
     char text[HL_ERROR_TEXT_MAX / 2], have[32], all[32], asked[32];
     size_t at = 0;
-    for (uint32_t i = 0; i < m->t.s->devices && at < sizeof(text) - 100; i++) {
+    for (uint32_t i = 0; i < hl_manager_devices(&m->t) && at < sizeof(text) - 100; i++) {
         const struct hl_manager_device *d = &m->t.s->device[i];
         char who[32];
         HL_TRY(hl_manager_lock(&m->t, i));
@@ -218,7 +218,7 @@ int hybridps_manager_cancel(hybridps_manager *m, uint64_t ticket)
 {
     HL_TRY(check_device(m, HYBRIDPS_MANAGER_HOST));
     uint32_t device = TICKET_DEVICE(ticket);
-    if (device >= m->t.s->devices || ticket == 0)
+    if (device >= hl_manager_devices(&m->t) || ticket == 0)
         return fail_ticket(m, ticket);
     HL_TRY(hl_manager_lock(&m->t, device));
     struct hl_manager_ticket *k = find_ticket(m, ticket);
@@ -336,7 +336,7 @@ int hybridps_manager_info(hybridps_manager *m, int device, hybridps_manager_info
                                     .used = d->used,
                                     .reserved = d->reserved,
                                     .mine = d->rows[m->t.row],
-                                    .devices = m->t.s->devices - 1};
+                                    .devices = hl_manager_devices(&m->t) - 1};
     hl_manager_unlock(&m->t, (uint32_t)(device + 1));
     for (size_t i = 0; i < HL_MANAGER_PROCESSES; i++)
         info.processes += __atomic_load_n(&m->t.s->processes[i].pid, __ATOMIC_RELAXED) != 0;

@@ -336,6 +336,25 @@ TEST(test_foreign_shared_memory_is_not_touched)
     }
 }
 
+TEST(test_a_number_of_devices_that_another_rank_wrote_leads_nowhere)
+{
+    hybridps_manager *m = open_with(100, NULL, 0);
+    const uint32_t many = 1u << 30;
+    int device;
+    uint64_t ticket;
+    char path[96];
+    snprintf(path, sizeof(path), "/%s", name);
+    int fd = shm_open(path, O_RDWR, 0);
+    assert_int_equal(pwrite(fd, &many, sizeof(many), offsetof(struct hl_manager_shared, devices)),
+                     sizeof(many));
+    close(fd);
+    assert_int_equal(hybridps_manager_remove(m, 1 << 20, 1), HELIOS_EINVAL);
+    assert_int_equal(hybridps_manager_remove(m, INT32_MAX, 1), HELIOS_EINVAL);
+    assert_int_equal(hybridps_manager_cancel(m, 200), HELIOS_ENOENT);
+    assert_int_equal(hybridps_manager_schedule(m, 1000, HOST, &device, &ticket), HELIOS_ENOSPC);
+    hybridps_manager_close(m);
+}
+
 static hybridps_manager *parents;
 
 static int use_parents(struct child_ends *e)
