@@ -268,8 +268,13 @@ Message message_from_value(const struct hl_api_type &type, const void *value, St
 {
     const Path top{};
     auto message = std::make_unique<capnp::MallocMessageBuilder>();
-    write_struct(type, static_cast<const char *>(value), message->initRoot<DynamicStruct>(schema),
-                 check_texts ? &top : nullptr);
+    try {
+        write_struct(type, static_cast<const char *>(value),
+                     message->initRoot<DynamicStruct>(schema), check_texts ? &top : nullptr);
+    } catch (const kj::Exception &e) { /* a list or text longer than the encoding can count */
+        throw ConvertError{HL_EINVAL,
+                           std::string("the message can't be built: ") + e.getDescription().cStr()};
+    }
     size_t words = message->sizeInWords();
     if (words >= max_message_words - 1024) /* room for the RPC envelope */
         throw ConvertError{HL_EINVAL, "the message has " + std::to_string(words * 8) +
