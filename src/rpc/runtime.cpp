@@ -226,12 +226,21 @@ void Runtime::serve(kj::AsyncIoContext &context)
         state = State::running;
         mutex.wake();
     }
-    pump(observer).wait(context.waitScope);
+    auto failure = kj::runCatchingExceptions([&] { pump(observer).wait(context.waitScope); });
+    KJ_IF_MAYBE (e, failure) {
+        hl_error("RPC: the event loop ended: %s", e->getDescription().cStr());
+        {
+            Locked lock(mutex);
+            state = State::failed;
+        }
+        drain(); /* a call that one of them begins is ended below, with the others */
+    }
     for (auto &core : cores)
         core->shutdown();
     cores.clear();
 }
 
+/* Only what serve does before it runs, or the making of KJ's loop, can still throw here. */
 void Runtime::main()
 {
     KJ_IF_MAYBE (e, kj::runCatchingExceptions([this] {
@@ -239,11 +248,8 @@ void Runtime::main()
                      serve(context);
                  })) {
         Locked lock(mutex);
-        if (state == State::running || state == State::stopping)
-            hl_error("RPC: the event loop ended: %s", e->getDescription().cStr());
         why = e->getDescription().cStr();
         state = State::failed;
-        jobs.clear();
         mutex.wake();
     }
 }
