@@ -124,6 +124,9 @@ class ClientCall
     /* Any thread; the first call wins. */
     void finish(Outcome o, Answer answer = {});
     void time_out();
+    /* KJ thread, right before the message goes out. False: the call is finished, don't send it. */
+    bool may_send();
+    bool was_sent();
     /* Waits until the call is finished, and moves its answer out. */
     Outcome wait(Answer *out);
 
@@ -138,12 +141,15 @@ class ClientCall
     capnp::StructSchema results;
     Message params;
     uint64_t request_bytes = 0;
-    bool sent = false; /* KJ thread */
     bool wants_result = true;
     Callback callback{}; /* no loop: a caller waits */
 
   private:
+    /* Call with the mutex held; only the first call does anything. */
+    void end(Outcome o, Answer answer);
+
     Mutex mutex; /* guards the rest */
+    bool sent = false;
     bool finished = false;
     Outcome outcome{};
     Answer result;
@@ -180,15 +186,15 @@ Answer ClientCall::decode(capnp::Response<AnyPointer> &response, size_t &left) c
     return answer;
 }
 
-/* The error text names the call, unless the daemon's own sentence says enough. */
-void ClientCall::finish(Outcome o, Answer answer)
+/* The error text names the call, unless the daemon's own sentence says enough. The loop's mailbox
+ * has a lock of its own, which never waits for this one. */
+void ClientCall::end(Outcome o, Answer answer)
 {
-    if (o.status != HL_OK && (!o.refused || hl_log_shows(HL_LOG_DEBUG)))
-        o.text += " (" + target.interface + "." + method + " at " + target.address + ")";
-    Locked lock(mutex);
     if (finished)
         return;
     finished = true;
+    if (o.status != HL_OK && (!o.refused || hl_log_shows(HL_LOG_DEBUG)))
+        o.text += " (" + target.interface + "." + method + " at " + target.address + ")";
     count_message(target.address, "call", true, request_bytes, hl_now_ns() - started_ns, o.status);
     if (callback.loop != nullptr) {
         auto c = new Completion{callback, std::move(o), std::move(answer)};
@@ -200,10 +206,32 @@ void ClientCall::finish(Outcome o, Answer answer)
     mutex.wake();
 }
 
+void ClientCall::finish(Outcome o, Answer answer)
+{
+    Locked lock(mutex);
+    end(std::move(o), std::move(answer));
+}
+
+/* What it says of the sending must stay true, and a busy KJ thread may be about to send: the same
+ * hold of the lock reads `sent` and finishes the call, after which may_send refuses. */
 void ClientCall::time_out()
 {
     std::string text = "no answer within " + std::to_string(timeout_ms) + " ms";
-    finish({HL_ETIMEDOUT, sent ? text : "connect to " + target.address + ": " + text});
+    Locked lock(mutex);
+    end({HL_ETIMEDOUT, sent ? text : "connect to " + target.address + ": " + text}, {});
+}
+
+bool ClientCall::may_send()
+{
+    Locked lock(mutex);
+    sent = !finished;
+    return sent;
+}
+
+bool ClientCall::was_sent()
+{
+    Locked lock(mutex);
+    return sent;
 }
 
 /* The KJ thread's timer ends the call. The caller waits longer only so that a busy KJ thread can't
@@ -368,14 +396,15 @@ void PeerCore::retire_if_ended()
     }
 }
 
-/* From here on the daemon may have carried out the call; `sent` decides what a failure says. */
+/* From here on the daemon may have carried out the call, and a failure says so. */
 kj::Promise<capnp::Response<AnyPointer>> PeerCore::send(ClientCall &call)
 {
+    if (!call.may_send()) /* its caller has gone, and was told that it was not sent */
+        return KJ_EXCEPTION(FAILED, "the call has ended");
     capnp::MessageSize hint{call.params->sizeInWords() + 8, 0};
     auto request = typeless_request(connection->main, call.interface_id, call.ordinal, hint);
     request.set(call.params->getRoot<AnyPointer>().asReader());
     call.params = nullptr;
-    call.sent = true;
     return request.send();
 }
 
@@ -412,7 +441,7 @@ void PeerCore::answered(ClientCall &call, capnp::Response<AnyPointer> response)
 
 void PeerCore::failed(ClientCall &call, const kj::Exception &e, uint64_t number)
 {
-    if (!call.sent) {
+    if (!call.was_sent()) {
         call.finish({HL_EUNAVAIL, "connect to " + target.address + ": " + connect_reason(e) +
                                       "; is " + daemon_of(target.interface) + " running there?"});
         return;
