@@ -180,6 +180,8 @@ void store_line_release(struct store *s, const char *address, struct hl_migrate_
     conn_release(s, address, (struct store_conn){.line = line}, st);
 }
 
+/* A store that stops ends connects and transfers soon, whatever their peers do: hl_agent_stop waits
+ * for the threads that run them. The connections are closed before the store is freed. */
 static struct hl_net_connect_opts connect_opts(const struct store *s, const char *address,
                                                enum hl_net_mode mode)
 {
@@ -187,6 +189,8 @@ static struct hl_net_connect_opts connect_opts(const struct store *s, const char
                                         .conf = s->opts.data,
                                         .timeout_ms = s->opts.data->connect_ms,
                                         .mode = mode,
+                                        .cancel = &s->stopping,
+                                        .abandon = &s->stopping,
                                         .ops = s->opts.net};
 }
 

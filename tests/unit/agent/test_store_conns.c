@@ -1,10 +1,12 @@
 /* Connections that a node's store keeps, when their peers were restarted. */
 #include "support/test.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/store_private.h"
@@ -129,4 +131,46 @@ TEST_IN(setup, teardown, a_send_reaches_a_restarted_peer_however_many_connection
     if (store_send_run(&store, &r, &out) != HL_OK)
         fail_msg("%s", hl_error_text());
     assert_int_equal(out.size, SIZE);
+}
+
+/* A peer that accepts connections and never says a word. */
+static int open_silent_listener(char *address, size_t cap)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(name);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&name, len), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&name, &len), 0);
+    snprintf(address, cap, "127.0.0.1:%u", ntohs(name.sin_port));
+    return fd;
+}
+
+static void *connect_there(void *address)
+{
+    static hl_status st;
+    struct hl_conn_lease lease;
+    st = store_net_connect(&store, address, HL_NET_AUTO, 5000, &lease);
+    return &st;
+}
+
+TEST_IN(setup, teardown, a_store_that_stops_waits_for_no_connect)
+{
+    struct hl_net_conf data = *hl_net_conf_default();
+    char address[64];
+    pthread_t thread;
+    void *st;
+    int listener = open_silent_listener(address, sizeof(address));
+    data.connect_ms = 5000;
+    store.opts.net = hl_net_tcp();
+    store.opts.data = &data;
+    assert_int_equal(pthread_create(&thread, NULL, connect_there, address), 0);
+    int peer = accept(listener, NULL, NULL);
+    assert_true(peer >= 0);
+    atomic_store(&store.stopping, true);
+    assert_int_equal(pthread_join(thread, &st), 0);
+    assert_int_equal(*(hl_status *)st, HL_ECANCELED);
+    close(peer);
+    close(listener);
 }
