@@ -18,6 +18,8 @@
 #define TCP_TX_SEGMENT "66k"
 #define TCP_RX_SEGMENT "264k"
 
+#define ASYNC_MAX_EVENTS "8192"
+
 /* Rounds without progress before a worker is destroyed: a step may report no progress, so one idle
  * round proves nothing. */
 #define FINISH_IDLE_ROUNDS 4
@@ -41,9 +43,16 @@ static ucs_log_func_rc_t on_ucx_log(const char *file, unsigned line, const char 
     return UCS_LOG_FUNC_RC_STOP;
 }
 
-static void take_ucx_log(void)
+/* Once, before the first worker. A worker of UCX watches 1,024 descriptors by default; the
+ * connection after that fails and leaves the worker so broken that destroying it ends the process.
+ * A server has up to HL_NET_PEERS_MAX peers and others that come and go. The limit belongs to the
+ * process, so one that its environment names stays. */
+static void prepare_ucx(void)
 {
     ucs_log_push_handler(on_ucx_log);
+    if (getenv("UCX_ASYNC_MAX_EVENTS") == NULL &&
+        ucs_global_opts_set_value("ASYNC_MAX_EVENTS", ASYNC_MAX_EVENTS) != UCS_OK)
+        hl_debug("ucx: this version has no limit of events that can be raised");
 }
 
 static hl_status set_as(ucp_config_t *config, const char *env_name, const char *name,
@@ -149,7 +158,7 @@ hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts)
     memset(u, 0, sizeof(*u));
     u->efd = -1;
     HL_TRY(hl_ucx_load());
-    pthread_once(&once, take_ucx_log);
+    pthread_once(&once, prepare_ucx);
     u->listens = opts->listens;
     u->spin_ns = (uint64_t)(opts->spin_us > 0 ? opts->spin_us : 0) * 1000;
     HL_TRY(open_context(u, opts));

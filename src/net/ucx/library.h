@@ -11,6 +11,7 @@
 #define HL_NET_UCX_LIBRARY_H
 
 #include <ucp/api/ucp.h>
+#include <ucs/config/global_opts.h>
 #include <ucs/debug/log_def.h>
 
 #include "base/status.h"
@@ -26,8 +27,8 @@
     X(ucp_request_free) X(ucp_rkey_buffer_release) X(ucp_rkey_destroy) X(ucp_rkey_pack)            \
     X(ucp_tag_msg_recv_nbx) X(ucp_tag_probe_nb) X(ucp_tag_recv_nbx) X(ucp_tag_send_nbx)            \
     X(ucp_worker_arm) X(ucp_worker_create) X(ucp_worker_destroy) X(ucp_worker_get_efd)             \
-    X(ucp_worker_progress) X(ucp_worker_set_am_recv_handler) X(ucs_log_push_handler)               \
-    X(ucs_status_string)
+    X(ucp_worker_progress) X(ucp_worker_set_am_recv_handler) X(ucs_global_opts_set_value)          \
+    X(ucs_log_push_handler) X(ucs_status_string)
 
 /* clang-format on */
 
@@ -80,6 +81,7 @@ hl_status hl_ucx_load(void) HL_CHECK;
 #define ucp_worker_get_efd             ucx_calls.ucp_worker_get_efd
 #define ucp_worker_progress            ucx_calls.ucp_worker_progress
 #define ucp_worker_set_am_recv_handler ucx_calls.ucp_worker_set_am_recv_handler
+#define ucs_global_opts_set_value      ucx_calls.ucs_global_opts_set_value
 #define ucs_log_push_handler           ucx_calls.ucs_log_push_handler
 #define ucs_status_string              ucx_calls.ucs_status_string
 
