@@ -376,13 +376,16 @@ static uint64_t read_locked(struct store *s, const uint64_t *count)
     return value;
 }
 
-/* True if the tier would have that room without its kept and loading copies. */
+/* True if the tier would have that room without its kept and loading copies. Both numbers are read
+ * under one hold of the lock, so that no load is in one of them only: load_begin. */
 static bool would_fit(struct store_tier *t, uint64_t size)
 {
     struct hl_tier_usage u;
+    struct store_keep *k = &t->keep.store->keep;
+    pthread_mutex_lock(&k->lock);
     hl_tier_usage(t->t, &u);
-    uint64_t taken = u.used + u.quarantined,
-             loading = t->kept == NULL ? read_locked(t->keep.store, &t->keep.loading_bytes) : 0;
+    uint64_t taken = u.used + u.quarantined, loading = t->kept == NULL ? t->keep.loading_bytes : 0;
+    pthread_mutex_unlock(&k->lock);
     taken -= loading < taken ? loading : taken;
     return taken <= u.quota && room_of(t, size) <= u.quota - taken;
 }
@@ -492,6 +495,26 @@ static bool keep_fits(struct store *s, struct store_tier *t, uint64_t size)
     return fits;
 }
 
+/* A load counts as loading before it has its slot and until its slot is sealed or given back: an
+ * order never takes it for a placed copy, which would not leave. While an order wants room, no load
+ * begins: an order that meets none (yield_room) can rely on it. */
+static hl_status load_begin(struct store *s, struct store_tier *t, uint64_t room)
+{
+    pthread_mutex_lock(&s->keep.lock);
+    bool wanted = atomic_load_explicit(&s->keep.wanted, memory_order_relaxed) > 0;
+    t->keep.loading_bytes += wanted ? 0 : room;
+    pthread_mutex_unlock(&s->keep.lock);
+    return wanted ? hl_fail(HL_ECANCELED, "an ordered copy needs its room") : HL_OK;
+}
+
+/* With the lock held. */
+static void load_end(struct store *s, struct store_tier *t, uint64_t room)
+{
+    t->keep.loading_bytes -= room;
+    s->keep.loads_over++;
+    pthread_cond_broadcast(&s->keep.load_over);
+}
+
 hl_status store_keep_reserve(struct store *s, struct store_tier *t, struct hl_id id, uint64_t size,
                              int numa, struct hl_tier_slot *out)
 {
@@ -501,18 +524,21 @@ hl_status store_keep_reserve(struct store *s, struct store_tier *t, struct hl_id
                        "%s of node %s keeps no copy of %" PRIu64
                        " bytes: its share and the placed copies leave too little room",
                        hl_api_tier_name(t->tier), s->node, size);
+    HL_TRY(load_begin(s, t, room));
     hl_status st = hl_tier_reserve(kept_store(t), id, size, numa, out);
     while (st == HL_ENOSPC && where_of(t) == HL_KEEP_L2 && gone < WASTE_MAX * room &&
            (one = yield_one(t)) > 0) {
         gone += one;
         st = hl_tier_reserve(kept_store(t), id, size, numa, out);
     }
-    HL_TRY(st);
-    out->kept = true;
+    if (st == HL_OK) {
+        out->kept = true;
+        return HL_OK;
+    }
     pthread_mutex_lock(&s->keep.lock);
-    t->keep.loading_bytes += room;
+    load_end(s, t, room);
     pthread_mutex_unlock(&s->keep.lock);
-    return HL_OK;
+    return st;
 }
 
 void store_keep_loaded(struct store *s, struct store_tier *t, const struct hl_tier_slot *slot,
@@ -521,9 +547,7 @@ void store_keep_loaded(struct store *s, struct store_tier *t, const struct hl_ti
     uint64_t room = room_of(t, slot->size);
     bool in_l2 = where_of(t) == HL_KEEP_L2;
     pthread_mutex_lock(&s->keep.lock);
-    t->keep.loading_bytes -= room;
-    s->keep.loads_over++;
-    pthread_cond_broadcast(&s->keep.load_over);
+    load_end(s, t, room);
     if (st == HL_OK) {
         s->keep.counts.loads += in_l2 && !came_down;
         keep_enter(t, slot->id, room, came_down ? ENTRY_DOWN : in_l2 ? ENTRY_READ : ENTRY_RAISED);

@@ -13,6 +13,7 @@
 #include "os/cond.h"
 
 #define UNITS    16
+#define ORDERS   20000
 #define CAPACITY (UNITS * HL_POOL_UNIT)
 #define FOUR     (4 * HL_POOL_UNIT - 8) /* a copy of four units */
 
@@ -271,6 +272,36 @@ TEST_IN(setup, teardown, the_next_agent_goes_on_with_what_was_kept)
     assert_int_equal(store_keep_list(&store, &arena, &ids), HL_OK);
     assert_int_equal(ids.count, 2);
     assert_int_equal(hl_keep_used(&store.keep.rule, HL_KEEP_L2), 8 * HL_POOL_UNIT);
+}
+
+/* Loads that begin and break off, until it is told to end. */
+static void *load_main(void *arg)
+{
+    const atomic_bool *end = arg;
+    struct hl_tier_slot slot;
+    while (!atomic_load(end))
+        if (store_keep_reserve(&store, &store.tiers[0], id_of(1), FOUR, -1, &slot) == HL_OK) {
+            hl_tier_abort(store.tiers[0].t, &slot);
+            store_keep_loaded(&store, &store.tiers[0], &slot, false, HL_ECANCELED);
+        }
+    return NULL;
+}
+
+TEST_IN(setup, teardown, an_order_of_the_whole_l2_never_takes_a_load_for_a_placed_copy)
+{
+    pthread_t thread;
+    atomic_bool end = false;
+    hl_status st = HL_OK;
+    assert_int_equal(pthread_create(&thread, NULL, load_main, &end), 0);
+    for (int i = 0; i < ORDERS && st == HL_OK; i++) {
+        struct hl_tier_slot slot;
+        st = store_reserve(&store, &store.tiers[0], id_of(2), CAPACITY - 8, -1, &slot);
+        if (st == HL_OK)
+            hl_tier_abort(store.tiers[0].t, &slot);
+    }
+    atomic_store(&end, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(st, HL_OK);
 }
 
 static void *place_main(void *arg)
