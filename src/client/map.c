@@ -127,13 +127,16 @@ static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place,
                           const struct view_request *request, struct mapping **out)
 {
     struct attach *a = &op->client->attach;
+    struct hl_pool_ref ref;
     pthread_mutex_lock(&a->lock);
     struct shm *shm = atomic_load_explicit(place, memory_order_relaxed);
     hl_status st = shm != NULL ? pin_locked(op, shm, request, out) : HL_ENOENT;
+    if (st == HL_OK)
+        ref = (*out)->ref; /* attach_watch writes it when it pins again */
     pthread_mutex_unlock(&a->lock);
     HL_TRY(st);
     /* The reference keeps the memory mapped, so this only takes time of this thread. */
-    st = shm_verify(op, (*out)->shm, &(*out)->ref, (*out)->data);
+    st = shm_verify(op, (*out)->shm, &ref, (*out)->data);
     if (st != HL_OK) {
         pthread_mutex_lock(&a->lock);
         mapping_release(op, *out);
