@@ -11,10 +11,21 @@
  *     the loop <-- hl_loop_post ------- complete, of an asynchronous call
  *
  * Both threads share a ClientCall. What prepare writes does not change after the call is posted;
- * only the KJ thread uses `params` and `sent` until the call is finished; `mutex` guards the rest.
+ * `params` is the KJ thread's from then on; `mutex` guards the rest. The job, the tasks and the
+ * caller hold references, so none of them cares who goes first.
+ *
+ *     a call   prepared --> waits for a connection --may_send--> sent --> answered
+ *                 |                |                              |
+ *                 '----------------+---- finished, by the first of several: not sent, or unknown
+ *
+ * "Not sent" is a promise: the caller may call again. So may_send and the timeout exclude each
+ * other, and a call that is finished is never sent.
+ *
  * Only the KJ thread uses a PeerCore.
  *
  *     connection   none --attempt--> connected --ended, or found ended--> none
+ *     attempt      none --first call that needs it--> runs --the last that waits has gone--> none
+ *                    ^----- connected, or failed: all that wait learn it -----'
  *
  * All calls share one connection, and all that wait for it share one attempt. Each connection has a
  * number, so that a call that fails on an old connection does not end its successor. */
@@ -145,7 +156,7 @@ class ClientCall
     Callback callback{}; /* no loop: a caller waits */
 
   private:
-    /* Call with the mutex held; only the first call does anything. */
+    /* Call with the mutex held; only the first end counts. */
     void end(Outcome o, Answer answer);
 
     Mutex mutex; /* guards the rest */
@@ -235,7 +246,8 @@ bool ClientCall::was_sent()
 }
 
 /* The KJ thread's timer ends the call. The caller waits longer only so that a busy KJ thread can't
- * hold it forever. */
+ * hold it forever. The KJ thread may still use the call after this, so the answer is moved out
+ * under the lock. */
 Outcome ClientCall::wait(Answer *out)
 {
     {
@@ -475,7 +487,8 @@ void PeerCore::start(const std::shared_ptr<ClientCall> &call)
 }
 
 /* Finishes the calls first: if their tasks were just dropped, the callers would wait for the
- * timeout. */
+ * timeout. `active` is moved away before, because each task that is dropped takes its call out of
+ * it. The tasks go before the attempt and the connection that they wait for. */
 void PeerCore::shutdown()
 {
     closed = true;
@@ -526,7 +539,8 @@ try {
     return hl_fail(HL_ENOMEM, "out of memory allocating the RPC peer %s", address);
 }
 
-/* Returns at once. The core lives until its job has run, and as long as a call refers to it. */
+/* Returns at once. The core lives until its job has run, and as long as a call refers to it. If the
+ * runtime has ended, the job is refused: then serve has shut the core down. */
 extern "C" void hl_rpc_peer_close(struct hl_rpc_peer *peer)
 {
     if (peer == nullptr)
@@ -552,7 +566,7 @@ extern "C" hl_status hl_rpc_call(struct hl_rpc_peer *peer, const struct hl_api_m
                                  const void *params, int timeout_ms, struct hl_arena *arena,
                                  void *results)
 try {
-    auto core = peer->core; /* another thread can close the peer while we wait */
+    auto core = peer->core; /* another thread can close the peer while we wait, not before */
     assert(!core->runtime->on_thread());
     auto call = std::make_shared<ClientCall>(core->target, *method, timeout_ms);
     call->wants_result = results != nullptr;

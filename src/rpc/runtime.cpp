@@ -5,13 +5,26 @@
  *     any thread                                   the KJ thread
  *     post: jobs.push_back, under the mutex        pump: whenBecomesReadable, then drain
  *        '--eventfd_write-------------------->     drain: swaps the vector out, runs it unlocked
- *     run: posts, waits for its own gate <-----    the job's end wakes the gate
+ *     run: posts, waits for its own gate <-----    the job's destructor wakes the gate
  *
- *     starting --main--> running --stop--> stopping --no job left--> stopped
- *         '--KJ throws--> failed <--'--KJ throws--'
+ *     state        set by           posts are
+ *     starting                      refused
+ *     running      KJ thread        taken
+ *     stopping     stop             taken; jobs of the past may post others
+ *     stopped      KJ thread        refused; the vector is empty, and stays so
+ *     failed       KJ thread        refused; KJ threw, before the loop ran or in it
  *
- * The mutex guards `state`, `jobs` and `why`. All jobs that were posted before the stop are run. A
- * post after `stopped` is refused, so run never waits for a thread that has ended. */
+ * The mutex guards `state`, `jobs` and `why`. `stopped` is entered under the same hold that finds
+ * the vector empty, so a job is either in the vector before, and is run, or refused: none is lost,
+ * and run never waits for a thread that has ended. After `failed` drain takes what is left, too.
+ *
+ * Locks: `mutex` is never held while a job runs or is destroyed. A job's destructor takes a gate's
+ * lock (run), or drops the last reference to a Core; neither may happen under `mutex`.
+ *
+ * Lifetime: a Core holds the Runtime, and the Runtime holds its Cores in `cores` until serve ends,
+ * which breaks the circle. A thread that posts holds a reference to one of them: the event
+ * descriptor is still open when post writes to it, even if the KJ thread has taken the job and
+ * ended meanwhile. */
 #include "rpc/runtime.hpp"
 
 #include <signal.h>
@@ -106,6 +119,8 @@ hl_status Runtime::start()
     return hl_fail(HL_EIO, "RPC runtime: %s", why.c_str());
 }
 
+/* Idempotent. The state is written first and the descriptor second: a KJ thread that wakes for an
+ * older signal sees `stopping` already, and one that has just gone to sleep gets the signal. */
 void Runtime::stop()
 {
     {
@@ -131,7 +146,8 @@ bool Runtime::post(Job job)
 }
 
 /* The gate opens when the posted job is destroyed: after it ran or threw, or if the runtime has
- * ended before. */
+ * ended before; so the wait ends. It lives on this stack: done is set and the gate is
+ * woken under its lock, because once we see `done` we destroy it. */
 hl_status Runtime::run(Job job)
 {
     Mutex gate;
@@ -185,6 +201,8 @@ kj::LowLevelAsyncIoProvider &Runtime::io()
     return *kj->lowLevelProvider;
 }
 
+/* Jobs of a batch are destroyed when all of it has run. A job may post another one, which is taken
+ * before the loop gets back to its connections. */
 bool Runtime::drain()
 {
     for (;;) {
@@ -216,6 +234,9 @@ kj::Promise<void> Runtime::pump(kj::UnixEventPort::FdObserver &observer)
     return readable.then([this, &observer] { return pump(observer); });
 }
 
+/* Everything that belongs to KJ must go before `context`, on this thread: promises and streams of a
+ * Core may not outlive their loop, even if other threads keep the Core itself. A failed loop ends
+ * its Cores, too, or their callers would wait for answers that are never read. */
 void Runtime::serve(kj::AsyncIoContext &context)
 {
     kj = &context;

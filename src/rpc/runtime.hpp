@@ -67,7 +67,9 @@ class Locked
     Mutex &mutex;
 };
 
-/* Something that lives on the KJ thread: the inner half of a server or a peer. */
+/* Something that lives on the KJ thread: the inner half of a server or a peer. The C handle, calls
+ * under way and the Runtime refer to it. After its shutdown it has nothing of KJ any more, so any
+ * thread may drop the last reference. */
 class Core
 {
   public:
@@ -112,11 +114,12 @@ class Runtime : public std::enable_shared_from_this<Runtime>
     bool drain();
 
     std::thread thread;
-    int event_fd = -1;
-    Mutex mutex; /* guards state, why, jobs */
+    int event_fd = -1; /* from start to the destructor, so that a late post can write to it */
+    Mutex mutex;       /* guards state, why, jobs */
     State state = State::starting;
     std::string why;
     std::vector<Job> jobs;
+    /* KJ thread. */
     kj::AsyncIoContext *kj = nullptr;
     std::unordered_set<std::shared_ptr<Core>> cores;
 };

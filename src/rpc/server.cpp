@@ -12,7 +12,24 @@
  * Only the KJ thread uses a ServerCore, except for `runtime`, `schema` and `serve`, which are
  * constant, and `closed`, which deliver reads: it drops calls that arrive after the close. An
  * hl_rpc_call belongs to one thread at a time: to the handler's from deliver until the reply or
- * rejection.
+ * rejection, which may come from any thread; the post hands its number back to the KJ thread.
+ *
+ *     who has the call      its hl_rpc_call      its entry in `pending`
+ *     KJ thread             made, posted         added before the post
+ *     handler's loop        deliver; handler     (not looked at)
+ *     any thread            reply: deleted       (not looked at)
+ *     KJ thread             gone                 answered; removed when its promise is dropped
+ *
+ * A promise may be dropped between any two of these lines. An answer then finds no entry: numbers
+ * are never used again.
+ *
+ *     hl_rpc_server --> ServerCore <-- Runtime::cores, until the shutdown
+ *                        ^  ^  '-- each hl_rpc_call, until it is answered
+ *                        |  '-- the promise of each call
+ *                        '-- Servant <-- its connection, and what a client does with it
+ *
+ * None of these references leads back from the core after its shutdown, which drops the tasks, and
+ * with them connections, servants and promises.
  *
  *     connection   admit --no secret, or a Unix socket--> serve_or_refuse
  *                    '---a secret is needed--> greeting --known--> serve_or_refuse
@@ -75,7 +92,7 @@ constexpr unsigned least_connections = 64;
 
 /* The server's data about a connection. */
 struct Client {
-    uint64_t since_ns;      /* of its last call, or of its start */
+    uint64_t since_ns;      /* of its last call or answer, or of its start */
     unsigned calls_waiting; /* that wait for their answers */
     bool has_called;
     kj::Own<kj::PromiseFulfiller<void>> close;
@@ -236,7 +253,8 @@ namespace hl::rpc
 {
 namespace
 {
-/* Runs on the handler's loop, like hl_rpc_server_close, so no handler starts after the close. */
+/* Runs on the handler's loop, like hl_rpc_server_close, so no handler starts after the close: a
+ * call that was posted before finds `closed` and goes without an answer: its connection is gone. */
 void deliver(void *arg)
 {
     auto *call = static_cast<struct hl_rpc_call *>(arg);
@@ -313,7 +331,16 @@ void ServerCore::hear(uint64_t number)
     heard.insert(std::move(node));
 }
 
-/* A client is served only after it has proved that it knows the secret. Unknown peers have places
+/* The states of a greeting, by the table that has its number:
+ *
+ *     silent --hello has arrived--> heard --proof--> (none): served, or refused and told why
+ *        '---------------------------'--gone, late, or pushed out by a newer one--> (none): closed
+ *
+ * Three promises race: the greeting, a timer, and the one that push_oldest fulfils. The task of the
+ * winner destroys the others, and then erases the number from whichever table has it. `hear` runs
+ * inside the greeting, so the tables are there: they go with the core, the greeting with `tasks`.
+ *
+ * A client is served only after it has proved that it knows the secret. Unknown peers have places
  * of their own, where a new one replaces the oldest: however many there are, they take no room from
  * known clients, and a client that greets without delay is heard. Those that have sent their hello
  * have other places than those that have not, because connecting costs a peer nothing: however many
@@ -428,7 +455,7 @@ kj::Promise<void> ServerCore::close_silent()
     uint64_t now = hl_now_ns();
     for (const auto &c : clients)
         if (!c->has_called && now - c->since_ns >= first_call_ns)
-            c->close->fulfill();
+            c->close->fulfill(); /* its task erases it from `clients` later, not during this loop */
     return runtime->timer().afterDelay(1 * kj::SECONDS).then([this] { return close_silent(); });
 }
 
@@ -478,6 +505,7 @@ kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
     call->id = id;
     call->results = method.getResultType();
     auto paf = kj::newPromiseAndFulfiller<void>();
+    /* Before the post: the handler may answer from another thread at once. */
     pending.emplace(id, Pending{kj::mv(paf.fulfiller), kj::mv(context)});
     client->calls_waiting++;
     hl_loop_post(serve.loop, deliver, call.release());
@@ -488,7 +516,8 @@ kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
     }));
 }
 
-/* KJ thread. The answering thread has built the message; here it is only copied. */
+/* KJ thread. The answering thread has built the message; here it is only copied. The entry stays:
+ * fulfilling only schedules the promise's end, which removes it. */
 void ServerCore::answer(uint64_t id, Message message)
 {
     auto found = pending.find(id);
@@ -512,11 +541,13 @@ void ServerCore::reject(uint64_t id, hl_status st, const std::string &text)
 
 void ServerCore::shutdown()
 {
-    tasks = nullptr; /* drops the connections and their waiting calls */
+    tasks = nullptr; /* drops connections, their waiting calls, and accept, which uses `listener` */
     listener = nullptr;
     pending.clear();
 }
 
+/* `core` keeps the server, and so the runtime, until the post has written its signal: the KJ thread
+ * may run the job and drop the other references before that. */
 void post_reject(struct hl_rpc_call *call, hl_status st, std::string text)
 {
     std::unique_ptr<struct hl_rpc_call> owner(call);
@@ -543,6 +574,7 @@ try {
         hl_warn(
             "every peer that reaches this port may do everything; set auth.secret_file address=%s",
             server->address.c_str());
+    /* Waits: the caller's texts and `fd` are used by the job, and its failure is ours. */
     hl_status st = rpc->runtime->run([&] { server->core->listen(fd, server->address); });
     if (st != HL_OK) {
         unlink_socket(server->address, server->inode);
@@ -560,7 +592,10 @@ extern "C" const char *hl_rpc_server_address(const struct hl_rpc_server *server)
     return server->address.c_str();
 }
 
-/* Blocks until the KJ thread has dropped all connections, so no call arrives afterwards. */
+/* Blocks until the KJ thread has dropped all connections, so no call arrives afterwards. `closed`
+ * comes first: calls that the KJ thread posts until then, and those that wait in the loop's mailbox
+ * already, meet it in deliver after this has returned, when the handlers' state may be gone. If the
+ * runtime has ended, it has shut the core down itself. */
 extern "C" void hl_rpc_server_close(struct hl_rpc_server *server)
 {
     if (server == nullptr)
