@@ -49,6 +49,7 @@
 
 #include <malloc.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -575,8 +576,11 @@ try {
             "every peer that reaches this port may do everything; set auth.secret_file address=%s",
             server->address.c_str());
     /* Waits: the caller's texts and `fd` are used by the job, and its failure is ours. */
-    hl_status st = rpc->runtime->run([&] { server->core->listen(fd, server->address); });
+    hl_status st =
+        rpc->runtime->run([&] { server->core->listen(std::exchange(fd, -1), server->address); });
     if (st != HL_OK) {
+        if (fd >= 0) /* the runtime has ended, so nothing has taken it */
+            close(fd);
         unlink_socket(server->address, server->inode);
         return hl_fail_prefix(st, "listen on %s: ", opts->address);
     }

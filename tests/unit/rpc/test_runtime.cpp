@@ -55,12 +55,19 @@ class Rig
 
     std::atomic<int> calls{0};
     std::atomic<bool> hold{false}; /* the next call, until the end */
-    struct hl_api_controller_list_models_results answer = {};
+    std::atomic<size_t> models{0}; /* how many the answer claims to have */
     struct hl_loop *loop = nullptr;
     struct hl_rpc *rpc = nullptr;
     struct hl_rpc_server *server = nullptr;
 
   private:
+    void answer(struct hl_rpc_call *call) const
+    {
+        struct hl_api_controller_list_models_results results = {};
+        results.models.count = models;
+        hl_reply_controller_list_models(call, &results);
+    }
+
     static void list_models(void *arg, struct hl_rpc_call *call,
                             const struct hl_api_controller_list_models_params *)
     {
@@ -69,14 +76,14 @@ class Rig
         if (rig->hold)
             rig->held = call;
         else
-            hl_reply_controller_list_models(call, &rig->answer);
+            rig->answer(call);
     }
 
     static void end(void *arg)
     {
         Rig *rig = static_cast<Rig *>(arg);
         if (rig->held != nullptr)
-            hl_reply_controller_list_models(rig->held, &rig->answer);
+            rig->answer(rig->held);
         hl_rpc_server_close(rig->server);
         hl_loop_stop(rig->loop);
     }
@@ -134,9 +141,9 @@ void what_cannot_be_encoded_fails_the_call_or_its_answer(void **)
     Rig rig;
     Caller caller(rig);
     constexpr size_t too_many = 1u << 29; /* elements; they are counted before one is read */
-    rig.answer.models.count = too_many;
+    rig.models = too_many;
     assert_int_equal(caller.list_models(patience_ms), HL_EINVAL);
-    rig.answer.models.count = 0;
+    rig.models = 0;
     assert_int_equal(caller.list_models(patience_ms), HL_OK);
     struct hl_api_controller_report_access_params report = {};
     report.node = "n";
@@ -146,18 +153,24 @@ void what_cannot_be_encoded_fails_the_call_or_its_answer(void **)
         HL_EINVAL);
 }
 
-std::set<int> epolls()
+/* The descriptors of this process whose target has this beginning. */
+std::set<int> descriptors(const std::string &begin)
 {
     std::set<int> found;
     DIR *dir = opendir("/proc/self/fd");
     for (struct dirent *e = readdir(dir); e != nullptr; e = readdir(dir)) {
         char to[PATH_MAX];
         ssize_t n = readlinkat(dirfd(dir), e->d_name, to, sizeof(to));
-        if (n > 0 && std::string(to, (size_t)n) == "anon_inode:[eventpoll]")
+        if (n > 0 && std::string(to, (size_t)n).compare(0, begin.size(), begin) == 0)
             found.insert(atoi(e->d_name));
     }
     closedir(dir);
     return found;
+}
+
+std::set<int> epolls()
+{
+    return descriptors("anon_inode:[eventpoll]");
 }
 
 struct Told {
@@ -206,6 +219,14 @@ void calls_end_when_the_event_loop_fails(void **)
     assert_int_equal(first.status.load(), HL_ECANCELED);
     assert_int_equal(second.status.load(), HL_ECANCELED);
     assert_int_equal(caller.list_models(patience_ms), HL_ECANCELED);
+    std::set<int> sockets = descriptors("socket:");
+    struct hl_controller_handlers none = {};
+    struct hl_rpc_server *server = nullptr;
+    struct hl_rpc_serve_opts opts = {};
+    opts.address = "127.0.0.1:0";
+    opts.loop = rig.loop;
+    assert_int_equal(hl_serve_controller(caller.rpc, &opts, &none, &server), HL_ECANCELED);
+    assert_true(sockets == descriptors("socket:"));
 }
 } // namespace
 
