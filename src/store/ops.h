@@ -1,7 +1,8 @@
 /* store/ops.h - the interface that a back end of the store implements.
  *
  * Owns:    the back end embeds struct hl_store as its first member and frees it in close.
- * Threads: one call at a time; the caller holds the lock.
+ * Threads: one call at a time, from changing threads; the front holds `lock` around each, and also
+ *          while the back end calls `visit`.
  * Errors:  as in store.h; the front checks limits, JSON and re-entrance; the back end sees only
  *          text.
  * Units:   bytes.
@@ -20,7 +21,7 @@ struct hl_store_ops;
 struct hl_store {
     const struct hl_store_ops *ops;
     pthread_mutex_t lock; /* of the back end */
-    bool scanning;        /* a scan by the thread that opened the store is running */
+    bool scanning;        /* a scan is running; used only by the thread that opened the store */
 };
 
 /* One operation of a batch with its value as text: a checksum and JSON. */

@@ -1,7 +1,11 @@
 /* One table in a SQLite file. The write-ahead log with synchronous=FULL makes a commit durable by
  * one fsync, and a process killed at any point leaves the state before or after a batch. A lock
  * file next to the database keeps a second daemon out while this process runs, but `sqlite3 FILE`
- * can still read. SQLite's own exclusive mode was rejected because it also excludes readers. */
+ * can still read. SQLite's own exclusive mode was rejected because it also excludes readers.
+ *
+ * The loop's thread and the writer's use one connection and its statements in turn, under the lock
+ * of the front (store.c). So a statement is always reset before a call returns: one that is left in
+ * the middle of its rows keeps a read transaction open, and the log grows behind it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>

@@ -1,5 +1,15 @@
 /* The part that all back ends share: chooses one by URL, checks limits, and converts JSON to text
- * and back. */
+ * and back.
+ *
+ *     the opening thread                         any thread
+ *     get, scan, commit --.                      write (the store's writer)
+ *     batch_create: text   '--> store->lock --> back end <-- store->lock --'
+ *
+ * The lock is held for a whole call of the back end, and so for an fsync and for a whole scan: a
+ * loop that must not wait for the disk commits through writer.h. JSON becomes text outside of the
+ * lock (a batch), so that a write under it only copies pointers. Only the opening thread looks at
+ * `scanning`, which is why it needs no lock: it finds a callback that would wait for its own lock.
+ * A write inside a callback is not found, and never returns. */
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -126,6 +136,7 @@ static hl_status encode_op(const struct hl_store_op *op, struct hl_store_row *ro
     return HL_OK;
 }
 
+/* The back end's text is only valid during the callback, under the lock, so it is decoded there. */
 struct got {
     json_t *value;
 };

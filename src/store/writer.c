@@ -15,7 +15,13 @@
  *        '--no batch could be made: `st` is already set, and it takes the same path
  *
  * An item without a batch also goes through the queue, because its `done` must not run inside put
- * nor before the `done` of items that were put earlier. */
+ * nor before the `done` of items that were put earlier.
+ *
+ *     stopping   no --stop, on the loop--> yes --queue empty--> thread ends --> joined, freed
+ *
+ * Nothing is put after the stop, so an empty queue is the end. Each signal is given under the lock
+ * that guards what it announces: take_group looks and goes to sleep under that lock, and misses
+ * none. One thread waits, so one signal is enough. */
 #include "store/writer.h"
 
 #include <inttypes.h>
@@ -63,7 +69,8 @@ static void item_failed(struct item *item, hl_status st)
 }
 
 /* Takes the first items of the queue, as many as fit into one commit; 0 = stopped, and nothing is
- * left. */
+ * left. `tail` points into the last item, which is about to be posted and freed: an empty queue
+ * gets its tail back before the lock is released. */
 static size_t take_group(struct hl_store_writer *w, struct item **group)
 {
     size_t n = 0, rows = 0;
@@ -121,7 +128,7 @@ static void *writer_main(void *arg)
         for (size_t i = 0; i < n; i++) {
             hl_store_batch_destroy(group[i]->batch);
             group[i]->batch = NULL;
-            hl_loop_post(w->loop, tell_written, group[i]);
+            hl_loop_post(w->loop, tell_written, group[i]); /* from here on it may be freed */
         }
     }
     return NULL;
@@ -178,7 +185,7 @@ void hl_store_writer_put(struct hl_store_writer *w, const struct hl_store_op *op
     hl_status st = hl_store_batch_create(ops, n, &item->batch);
     if (st != HL_OK)
         item_failed(item, st);
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->lock); /* moments, also while the disk is slow: see write_group */
     *w->tail = item;
     w->tail = &item->next;
     pthread_cond_signal(&w->more);
