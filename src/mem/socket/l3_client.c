@@ -9,7 +9,8 @@
  *
  * The lock guards fd and seq. `path`, `rpc_address` and `view` are constant once hl_l3_connect
  * returns. A thread waits for the lock as long as the exchanges before it take: its deadline starts
- * with its own exchange.
+ * with its own exchange. That is bounded, because after the first missed deadline `broken` is set
+ * before the lock is released, and all that wait for it fail at once.
  *
  * A pin that is given back rests (pool/rest.h): the server keeps it, and the next hl_l3_pin of that
  * shard takes it up again without a message, unless the server has recalled it meanwhile.
@@ -18,7 +19,16 @@
  *        ^                                     | recalled            | recalled: shard freed,
  *        '------------ UNPIN ------------------'---------------------'  or its word is needed
  *
- * rests_lock guards the table and is never held during an exchange. */
+ * rests_lock guards the table and is never held during an exchange. So an entry, its word and the
+ * server's count of pins change in separate steps, and another thread may come in between:
+ *
+ *     two threads pin a shard     the first answer has the word, the other pin is an ordinary one;
+ *                                 unpins may come in any order: the table counts one of the two
+ *     unpin finds RECALLED        the entry is gone when UNPIN is sent; a pin meanwhile asks anew
+ *     pin finds RECALLED          likewise; the server frees the word before the new pin asks
+ *
+ * The word is exchanged under rests_lock, but the server and the pool's owner don't have that lock:
+ * hl_rest_begin and hl_rest_end tell who was first. */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>
@@ -52,7 +62,7 @@ struct hl_l3_client {
     pthread_mutex_t lock; /* guards fd and seq */
     int fd;
     uint32_t seq;
-    atomic_bool broken;         /* stored with the lock held */
+    atomic_bool broken;         /* set with the lock held, never cleared */
     pthread_mutex_t rests_lock; /* guards pins; the words are atomic */
     struct pin *pins;           /* by id */
     struct l3_rests rests;
@@ -202,6 +212,7 @@ hl_status hl_l3_alive(struct hl_l3_client *c)
     return hl_pool_view_alive(c->view);
 }
 
+/* Needs no lock either: a thread that reads `broken` too early finds out in its next exchange. */
 bool hl_l3_connected(struct hl_l3_client *c)
 {
     return !c->broken && !hl_socket_hung_up(c->fd);
@@ -288,6 +299,8 @@ static bool take_up_pin(struct hl_l3_client *c, struct hl_id id, struct hl_pool_
     return ours;
 }
 
+/* False: the table has a pin of that shard already (two threads asked, or a healed shard), or there
+ * is no memory. */
 static bool keep_pin(struct hl_l3_client *c, const struct hl_pool_ref *ref, uint32_t word)
 {
     struct pin *pin = NULL, *other = NULL;

@@ -10,10 +10,20 @@
  *     any of them --hung up, refused--> closing: its pins and mappings are released; freed when the
  *                                       socket is closed and neither put nor load is left
  *
+ * conn_close only begins the end: a function that has called it, or send_answer, may still use the
+ * connection until it returns to the loop. What keeps a closing one are three parties, each of whom
+ * calls conn_free_if_over when it lets go: libuv (fd), the worker (put), the loader (loading).
+ *
+ * While a put or a load is under way no request is read, so a connection has one of them at most,
+ * and its answers keep the order of its requests.
+ *
  * A connection shares only the put with a worker: `cancel` is atomic, the rest belongs to the
- * worker until on_put_done. It shares with its client the words of pins that may rest (l3_rests.h),
- * one per shard: one of the `count` pins has the word, and the pool may have taken that pin
- * (hl_pool_rest_end). */
+ * worker until on_put_done. libuv's queue orders both handovers. The worker uses the server's
+ * options and the pool, which stay until `open` is 0: hl_l3_server_stop waits for that.
+ *
+ * A connection shares with its client the words of pins that may rest (l3_rests.h), one per shard:
+ * one of the `count` pins has the word, and the pool may have taken that pin (hl_pool_rest_end). A
+ * client can write anything into its words; that costs or keeps no pins but its own. */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>
@@ -407,7 +417,7 @@ static void on_put_done(uv_work_t *work, int status)
     close(put->memfd);
     if (status != 0)
         put->st = HL_ECANCELED;
-    if (c->closing) {
+    if (c->closing) { /* the copy may have been sealed before it saw `cancel` */
         if (put->st == HL_OK)
             take_back(s, put);
         s->stats.puts_aborted++;
@@ -656,6 +666,9 @@ static void on_listener_closed(uv_handle_t *handle)
     s->poll_open = false;
 }
 
+/* The loop does not run, so it is turned here until libuv, the workers and the loader have let go
+ * of every connection. Workers see `cancel`; an `alloc` that waits must end by itself when its
+ * owner stops, and a `load` must be answered. */
 void hl_l3_server_stop(struct hl_l3_server *s)
 {
     if (s == NULL)
