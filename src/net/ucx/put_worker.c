@@ -90,12 +90,22 @@ static void *put_worker_main(void *arg)
     return NULL;
 }
 
-hl_status hl_ucx_put_worker_start(struct hl_ucx_put_worker *d)
+void hl_ucx_put_worker_init(struct hl_ucx_put_worker *d)
 {
     d->todo.end = &d->todo.first;
     d->done.end = &d->done.first;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->wake, NULL);
+}
+
+void hl_ucx_put_worker_fini(struct hl_ucx_put_worker *d)
+{
+    pthread_cond_destroy(&d->wake);
+    pthread_mutex_destroy(&d->lock);
+}
+
+hl_status hl_ucx_put_worker_start(struct hl_ucx_put_worker *d)
+{
     if (pthread_create(&d->thread, NULL, put_worker_main, d) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting the thread for puts: %m");
     d->started = true;
@@ -111,8 +121,6 @@ void hl_ucx_put_worker_stop(struct hl_ucx_put_worker *d)
     pthread_cond_signal(&d->wake);
     pthread_mutex_unlock(&d->lock);
     pthread_join(d->thread, NULL);
-    pthread_cond_destroy(&d->wake);
-    pthread_mutex_destroy(&d->lock);
     d->started = false;
 }
 

@@ -197,6 +197,7 @@ void hl_ucx_server_stop(struct hl_net_server *s)
     hl_ucx_peers_free(s);
     if (s->wake_fd >= 0)
         close(s->wake_fd);
+    hl_ucx_put_worker_fini(&s->put_worker);
     pthread_mutex_destroy(&s->door);
     free(s);
 }
@@ -339,6 +340,7 @@ static struct hl_net_server *server_new(const struct hl_net_server_opts *opts, s
     s->sink =
         (struct hl_put_sink){.handler = &s->opts.put, .counts = &s->counts, .address = s->address};
     pthread_mutex_init(&s->door, NULL);
+    hl_ucx_put_worker_init(&s->put_worker);
     return s;
 }
 

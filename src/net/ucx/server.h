@@ -88,8 +88,11 @@ struct hl_ucx_put_worker {
     int wake_fd; /* of the server */
 };
 
+void hl_ucx_put_worker_init(struct hl_ucx_put_worker *d);
+void hl_ucx_put_worker_fini(struct hl_ucx_put_worker *d);
 hl_status hl_ucx_put_worker_start(struct hl_ucx_put_worker *d) HL_CHECK;
-/* Finishes the queue first. A put worker that was not started is fine. */
+/* Finishes the queue first. Jobs that are given later stay in the queue: UCX's last callbacks may
+ * give one, and hl_ucx_puts_free ends its put. A put worker that was not started is fine. */
 void hl_ucx_put_worker_stop(struct hl_ucx_put_worker *d);
 void hl_ucx_put_worker_give(struct hl_ucx_put_worker *d, struct hl_ucx_job *job);
 /* The next finished job, except SUMs, which end silently; NULL when there is none. */

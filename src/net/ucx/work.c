@@ -24,9 +24,12 @@ static hl_status ucx_begin_put(struct hl_ucx_put *put)
     return HL_OK;
 }
 
+/* Over TCP a put may be given up while receives are outstanding. Then `base` is NULL already, and
+ * the progress thread reads it in take_piece: so it is not written once more. */
 static void give_up(struct hl_ucx_put *put)
 {
-    put->base = NULL;
+    if (put->base != NULL)
+        put->base = NULL;
     hl_put_sink_abort(&put->server->sink, put->token);
 }
 
