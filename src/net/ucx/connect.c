@@ -1,4 +1,10 @@
-/* net/ucx/connect.c - a client's connections: endpoints, HELLO, and the dispatch of answers. */
+/* net/ucx/connect.c - a client's connections: endpoints, HELLO, and the dispatch of answers.
+ *
+ *     made --endpoint, HELLO--> waits --WELCOME--> path tested --more endpoints--> usable
+ *        '-----------------------'-- no answer, an error, `cancel` --> killed, closed
+ *
+ * All of it runs on the caller's thread. Another thread can only set the flag `cancel`, which a
+ * wait checks once per HL_UCX_NAP_NS; when the connect has ended, `abandon` takes its place. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,8 @@
-/* net/ucx/peer.c - one client of the server: its endpoint, sending to it, its failure. */
+/* net/ucx/peer.c - one client of the server: its endpoint, sending to it, its failure.
+ *
+ * UCX keeps the peer's address as the argument of its error handler and of every send. So a peer is
+ * freed only when its endpoint is closed and `sends` and `refusing` are 0 (serve.c), and all that a
+ * callback does to it is to count, and to set FAILED. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>

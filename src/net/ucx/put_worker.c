@@ -43,7 +43,8 @@ static struct hl_ucx_job *jobs_pop(struct hl_ucx_jobs *jobs)
 }
 
 /* Returns NULL when the put worker is closed and the queue is empty. While it spins it only loads
- * `waiting`; `asleep` is set under the lock, so the giver of a new job signals. */
+ * `waiting`; `asleep` is set under the lock, so the giver of a new job signals. A stop ends the
+ * sleep; a stop while it spins is found after spin_ns, under the lock. */
 static struct hl_ucx_job *next_job(struct hl_ucx_put_worker *d)
 {
     uint64_t idle_since = hl_now_ns();
@@ -82,7 +83,8 @@ static void *put_worker_main(void *arg)
 {
     struct hl_ucx_put_worker *d = arg;
     for (struct hl_ucx_job *job = next_job(d); job != NULL; job = next_job(d)) {
-        bool silent = job->task == HL_UCX_SUM; /* the next job may free its put */
+        /* Read before: once another job of its put is handed back, put and job may be freed. */
+        bool silent = job->task == HL_UCX_SUM;
         hl_ucx_put_work(job);
         if (!silent)
             hand_back(d, job);
@@ -112,6 +114,8 @@ hl_status hl_ucx_put_worker_start(struct hl_ucx_put_worker *d)
     return HL_OK;
 }
 
+/* What it has executed and the server has not taken stays in `done`; hl_ucx_puts_free aborts those
+ * of their puts that were begun and not committed. */
 void hl_ucx_put_worker_stop(struct hl_ucx_put_worker *d)
 {
     if (!d->started)

@@ -11,7 +11,17 @@
  *
  * A stop joins the thread first. From then on the stop's caller drives the worker, so one thread
  * uses UCX at any time. Everything ends in the order that UCX 1.13 needs: peers, put worker,
- * listener, worker. */
+ * listener, worker.
+ *
+ *     step of the stop        UCX's callbacks run in    the put handler is called by
+ *     stopping, wake_fd       the progress thread       the put worker
+ *     join, close_peers       the stop's caller         the put worker
+ *     put worker is ended     (none)                    the put worker: its queue to the end
+ *     listener, worker go     the stop's caller         (none)
+ *     puts_free, peers_free   (none)                    the stop's caller: abort of what is left
+ *
+ * Each wait has a limit: CLOSE_MAX_NS for peers, for answers, and for silence. Only the put handler
+ * itself has none: its owner must end a call that waits for room. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -30,7 +40,7 @@
 #define ACCEPT_AT_ONCE 16
 
 /* Called inside ucp_worker_progress, where no endpoint may be made: the request is recorded, and
- * accepted later. */
+ * accepted later. `stopping` may be read late: close_peers accepts what is left, to close it. */
 static void on_conn_request(ucp_conn_request_h request, void *arg)
 {
     struct hl_net_server *s = arg;
@@ -72,7 +82,13 @@ static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_ti
 }
 
 /* No wake-up is lost: `sleeps` is stored before `finished` is loaded, and the put worker stores
- * `finished` before it loads `sleeps` (hand_back). One of the two sees the other's store. */
+ * `finished` before it loads `sleeps` (hand_back). One of the two sees the other's store. That
+ * needs all four to be sequentially consistent, as they are by default.
+ *
+ *     this thread      sleeps = 1; finished? 0: poll        finished? 1: no nap
+ *     put worker       finished + 1; sleeps? 1: write       sleeps? 0: no write
+ *
+ * The eventfd is read after the nap, so a write that comes too late only costs one empty round. */
 static void sleep_on_worker(struct hl_net_server *s)
 {
     uint64_t count;

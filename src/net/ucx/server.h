@@ -22,6 +22,9 @@
  * The queues and `asleep` are under hl_ucx_put_worker.lock; `waiting` and `finished` are atomic, so
  * that either thread can look for work without the lock while it spins. Other threads only stop the
  * server, issue tickets (under `door`) and read the counters.
+ *
+ * Locks: hl_ucx_put_worker.lock and `door`, each alone and for moments. Neither is held while UCX
+ * or the put handler is called.
  */
 #ifndef HL_NET_UCX_SERVER_H
 #define HL_NET_UCX_SERVER_H
@@ -63,7 +66,9 @@ enum hl_ucx_task { HL_UCX_BEGIN, HL_UCX_SUM, HL_UCX_COMMIT, HL_UCX_ABORT, HL_UCX
 
 struct hl_ucx_put;
 
-/* A part of a put; it is in one queue at a time. */
+/* A part of a put; it is in one queue at a time. It is a member of its put (job) or belongs to it
+ * (sums), so a put is not freed before its last job has come back: SUMs are before that one in the
+ * queue. */
 struct hl_ucx_job {
     enum hl_ucx_task task;
     struct hl_ucx_put *put;
@@ -141,7 +146,7 @@ struct hl_ucx_put {
     uint64_t moved_ns; /* when the last piece arrived; after put_timeout_ms of silence its peer is
                           dropped */
     struct hl_ucx_job job;
-    unsigned recvs;   /* receives that UCX has not completed */
+    unsigned recvs;   /* receives that UCX has not completed; they keep the put, see ORPHANED */
     hl_status status; /* the put worker's result */
     char text[HL_ERROR_TEXT_MAX];
     /* a large object */

@@ -3,7 +3,9 @@
  *     tickets[]   ring of HL_UCX_TICKETS: the oldest is overwritten; each is valid HL_UCX_TICKET_NS
  *
  * The data port's threads issue tickets and the progress thread looks them up, both under `door`. A
- * look-up does not use a ticket up: a client can reconnect with it while it is valid. */
+ * look-up does not use a ticket up: a client can reconnect with it while it is valid. `door` is
+ * only held for one pass over the ring, because the progress thread takes it between two messages.
+ */
 #include "base/clock.h"
 #include "net/ucx/server.h"
 

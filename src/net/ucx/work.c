@@ -1,5 +1,10 @@
 /* net/ucx/work.c - what the put worker's thread does with a put; it alone calls the put handler.
  *
+ * It takes no lock: while the put is EXECUTING, the progress thread changes only `peer`, `recvs`
+ * and the lists that the put is in, and this thread uses none of them. A SUM runs while the put is
+ * RECEIVING: it reads a piece that has arrived in full and writes that piece's sum, which is not
+ * read before the COMMIT behind it.
+ *
  * An object is stored only if the CRC of the received bytes equals the sender's. */
 #include <stdio.h>
 #include <stdlib.h>
