@@ -10,7 +10,7 @@
  *     state        set by           posts are
  *     starting                      refused
  *     running      KJ thread        taken
- *     stopping     stop             taken; jobs of the past may post others
+ *     stopping     stop             taken, as jobs that still run may post others
  *     stopped      KJ thread        refused; the vector is empty, and stays so
  *     failed       KJ thread        refused; KJ threw, before the loop ran or in it
  *
