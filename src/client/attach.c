@@ -15,6 +15,13 @@
  * counts the views that show pages of this one. If readers come and go all the time, retired pools
  * wait for a moment without any: maintenance checks at each tick.
  *
+ *     reader        readers + 1 --> load pointer --> read --> readers - 1
+ *     replacer                 exchange pointer, retire --> readers == 0? close : later
+ *
+ * Either the reader's load comes after the exchange, and gets the new pool, or its count was raised
+ * before the exchange, and is seen. A reader may stay inside for long (a put, a load by the
+ * daemon), which only keeps a retired pool mapped: no thread waits for readers.
+ *
  * attach.lock is held while the daemon is asked. If several threads fail to read a mapped pool at
  * the same time, they wait there; the first makes the connection and the others find it. */
 #include <errno.h>
@@ -54,7 +61,8 @@ static void reap_retired(struct attach *a)
     }
 }
 
-/* Caller holds attach.lock. `next` NULL: nothing is mapped any more. */
+/* Caller holds attach.lock. `next` NULL: nothing is mapped any more. Views and pins of the old pool
+ * stay as they are; pin_again moves the pins of those that are handed out. */
 static void install_shm(struct attach *a, _Atomic(struct shm *) *place, struct shm *next)
 {
     struct shm *old = atomic_exchange_explicit(place, next, memory_order_seq_cst);
@@ -110,7 +118,14 @@ static void find_data_port(const char *l3_address, const char *data, char out[HL
 /* Pins the views that are handed out again: the daemon that knew their pins is gone. A pin is
  * requested by id and offset, so that it is only given if the bytes are still those that the view
  * shows. If it is refused, `pin` is NULL: the pages stay mapped, but the daemon may give their room
- * to others. */
+ * to others.
+ *
+ *     m->shm    the pool whose pages it shows: never changes, one of its `refs`
+ *     m->pin    the pool whose connection pins it: moves to the new one, or NULL
+ *     m->ref    what that connection calls it; read it under attach.lock
+ *
+ * attach.lock is held for all pins. If the daemon is silent only the first one waits: then the
+ * connection is broken and the others fail at once. */
 static void pin_again(struct attach *a, struct shm *next)
 {
     struct mapping *m, *after;

@@ -1,9 +1,21 @@
 /* client/client_private.h - the parts of libhelios.
  *
- * Threads: any. Lock order: client->lock, then client->attach.lock, then net->lock; access tables
- *          and counters are atomics. helios_get, helios_get_range and helios_find take no lock
- * while the mapped pool serves them: they keep the pool alive through client->attach.readers (see
- *          attach.c).
+ * Threads: any. Access tables and counters are atomics. While the mapped pool serves them,
+ *          helios_get, helios_get_range and helios_find take no lock but names_lock, where a read
+ * is checked against a list: attach.readers keeps the pool for them (attach.c). Lock order:
+ *
+ *     client->lock            lists, views, versions; held during calls to daemons
+ *       attach.lock           ways to the pool, views, pins; held while a daemon is asked for a way
+ *         names_lock          names and listed checksums      held for moments
+ *         net->lock           locations, connections          held for moments
+ *         hl_l3_client's      one exchange on the pool's socket
+ *     copies->lock            stores of other nodes, suspects
+ *       net->lock             of such a store: it learns its address, and closes idle connections
+ *     maintenance_lock        `closing`; held while the thread sleeps, and for no work
+ *
+ * A lock is taken after those above it that are less indented, never before one of them. Only two
+ * are held while bytes move: client->lock, for a view that is made, and that of the socket, for a
+ * put through it, which a view's pin then waits for.
  */
 #ifndef HL_CLIENT_PRIVATE_H
 #define HL_CLIENT_PRIVATE_H
@@ -305,7 +317,7 @@ hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool
 hl_status net_create(enum hl_extent_owner kind, struct net **out) HL_CHECK;
 void net_own(struct net *net, struct hl_rpc_peer *owner);
 void net_destroy(struct net *net);
-/* Sets the current address of the data port; drops connections to another address. */
+/* Sets the current address of the data port, and drops the connections that are kept. */
 void net_retarget(struct net *net, const char *address);
 /* Asks where shards lie with one call instead of one per shard; failures don't matter. */
 void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list ids);

@@ -9,8 +9,11 @@
  *     stores       node --> store; replaced ones stay in the list, hidden
  *
  * copies->lock guards both, and is never held during a call: a report first copies the suspects and
- * empties the list. A store that was added is not freed before the client is closed, so a reader
- * may use it after the unlock; `replaced` only keeps later readers from finding it. */
+ * empties the list. A reader that meets a bad copy meanwhile adds it again, which costs a second
+ * report. A store that was added is not freed before the client is closed, so a reader may use it
+ * after the unlock; `replaced` only keeps later readers from finding it. The list is bounded by the
+ * moves of Agents to other addresses. Two readers may learn of the stores at the same time: the
+ * lock makes the second one find what the first has added. */
 #include <stdlib.h>
 #include <string.h>
 

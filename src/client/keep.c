@@ -7,7 +7,11 @@
  *
  * An Agent that was away or late is not asked again for a while, so that not every read loses that
  * time. The process reads the copies without a call. With the next tick of the maintenance thread
- * it reports those reads to the Agent, because the rule for what stays counts reads. */
+ * it reports those reads to the Agent, because the rule for what stays counts reads.
+ *
+ * Any thread may be in here, between attach_enter and attach_leave, which keep the store and its
+ * peer. `agent_rests_ns` is a hint without order: threads that ask at the same time as one that
+ * fails lose the same time once. */
 #include "base/log.h"
 #include "client/client_private.h"
 

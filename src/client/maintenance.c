@@ -9,8 +9,14 @@
  *       |  keep_report      reads of kept copies, to the node's Agent
  *       '--report_accesses  every REPORT_NS
  *
- * It has no state of its own: what it reports was counted by the callers' threads, in tables with
- * locks or atomics of their own. Each of its calls has a deadline, so the thread can be joined. */
+ * It has no state of its own but `report` and `told`, which the closing thread takes over once it
+ * has joined this one: what it reports was counted by the callers' threads, in tables with locks or
+ * atomics of their own. Each of its calls has a deadline, so the thread can be joined.
+ *
+ * `closing` is set and the signal given under maintenance_lock, which this thread holds whenever it
+ * does not work or sleep: a close is noticed at once in its sleep, and after the tick's calls in
+ * its work. A report that got no answer is sent again, also by the close: its number tells the
+ * Controller whether it has counted it. */
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>

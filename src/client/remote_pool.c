@@ -132,8 +132,9 @@ void net_destroy(struct net *net)
     free(net);
 }
 
-/* Locations are kept: they are checked by their CRCs, so a wrong one only costs a call. The old
- * queue is closed with its last reference, which a put in progress may hold. */
+/* Also for the same address: the daemon there may be another one. Locations are kept: they are
+ * checked by their CRCs, so a wrong one only costs a call. The old queue is closed with its last
+ * reference, which a put in progress may hold. Connections are closed without net->lock. */
 void net_retarget(struct net *net, const char *address)
 {
     struct hl_net_client *conns[HL_CONN_POOL_MAX];
@@ -200,8 +201,8 @@ static hl_status conn_lease_connect(struct operation *op, struct net *net,
     return HL_OK;
 }
 
-/* What the lock gave, made ready: connected when it was none, over RDMA again when that works. */
-/* A kept connection that fell back to TCP may be replaced here by one over RDMA. */
+/* What the lock gave, made ready: connected if there was none. A kept connection that fell back to
+ * TCP may be replaced here by one over RDMA. */
 static hl_status conn_lease_ready(struct operation *op, struct net *net,
                                   struct hl_conn_lease *lease)
 {

@@ -1,4 +1,8 @@
-/* The mapped pool of this host: finding and reading need no call. */
+/* The mapped pool of this host: finding and reading need no call.
+ *
+ * `trusted_ns` is shared by all readers and orders nothing. It may only go back by a race of two
+ * checks, which costs another check: what a read relies on is the generation and the incarnation
+ * that it compares after it has copied the bytes (pool/view.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
