@@ -1,7 +1,13 @@
 /* The node's table of HybridPS chunks: made here, found by ranks through their environment, and
  * reported as tiers of their own kind beside those of shards. A rank adds and removes its own
  * bytes. The bytes of a dead rank are given back when the table is next read, at the latest with
- * the next heartbeat. */
+ * the next heartbeat.
+ *
+ *     heartbeat's thread, calls --c->lock--> table --its own locks, robust--> ranks' processes
+ *
+ * c->lock keeps this process from replacing the mapping (table_renew) while another thread reads
+ * it. The locks in the table are shared with ranks, which may be stopped while they hold one: a
+ * thread waits for one LOCK_MS at most, and holds c->lock meanwhile. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -13,7 +13,12 @@
  *     put queue: open, users > 0 --> users 0, kept --more than PUTS_MAX--> closed
  *
  * `lock` guards the lists. No thread connects, waits or closes while holding it: opening a peer or
- * a queue only creates the object, and its first call or put connects. */
+ * a queue only creates the object, and its first call or put connects.
+ *
+ * No other thread knows a leased connection: it is out of every list, so its user needs no lock and
+ * closes it by releasing it with a bad status. A queue stays in the list, and `users`
+ * keeps it: it is only closed with 0 users, and closing joins its thread, which may still be inside
+ * the `done` of the last put. So no `done` may acquire or close a queue. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +123,8 @@ static void conn_release(struct store *s, const char *address, struct store_conn
     conn_free(closes);
 }
 
-/* Created under the lock, so that two copies do not create two. */
+/* Created under the lock, so that two copies do not create two. A peer is never taken out of the
+ * list for another copy: all use it at the same time, until store_conns_close. */
 hl_status store_rpc(struct store *s, const char *address, const char *interface,
                     struct hl_rpc_peer **out)
 {
@@ -214,6 +220,8 @@ hl_status store_net_acquire(struct store *s, const char *address, enum hl_net_mo
     return HL_OK;
 }
 
+/* The epoch is read under the lock and before the connect: a connection that was made while the
+ * pool was emptied is of the old epoch, and is not kept. */
 hl_status store_net_connect(struct store *s, const char *address, enum hl_net_mode mode,
                             int timeout_ms, struct hl_conn_lease *out)
 {

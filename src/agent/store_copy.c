@@ -3,7 +3,12 @@
  *
  * A copy thread makes one copy at a time, so a `making` needs no lock. The tiers have locks of
  * their own. A slot belongs to its thread alone until it is sealed: before that no reader finds the
- * shard there. All copies share only the health of direct paths, under the store's lock. */
+ * shard there. All copies share only the health of direct paths, under the store's lock.
+ *
+ * Two jobs, or a job and a put from another node, may bring the same shard into the same tier. The
+ * tier decides who is first; what a thread looked up before it reserved (copy_is_here) is only a
+ * short cut. The second one waits until the first has sealed its copy, which is then the result of
+ * both, or has given its slot back. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

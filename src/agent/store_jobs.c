@@ -7,7 +7,21 @@
  *                                 one for orders, one for what readers wait for
  *     j1.waiters  call -> call    calls that get its result; the loop's
  *
- * A second call joins the job and adds no work: the copy is the same whichever source it names. */
+ * A second call joins the job and adds no work: the copy is the same whichever source it names. It
+ * shares the deadline and the rate limit of the first. A job that was stopped is not joined: the
+ * new call's job may run beside it, and the tier gives the slot to one of them.
+ *
+ *     step                       thread                     the job is in
+ *     job_submit, job_enqueue    loop                       jobs, queue
+ *     next_job                   a copy thread              jobs
+ *     run, or store_send_start   a copy thread, then the    jobs
+ *                                put queue's for small ones
+ *     job_end                    the one that ran it        jobs, the loop's mailbox
+ *     on_done: answers, frees    loop                       (none)
+ *
+ * Only on_done frees a job, so the loop may look at `jobs` whenever it likes, and set `stop` of a
+ * job that has just ended: that changes nothing any more. A thread that waits for a job misses no
+ * signal, because it looks and goes to sleep under queue_lock, under which jobs are added. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +117,8 @@ static hl_status request_parse(const struct hl_api_copy_request *p, struct store
     return HL_OK;
 }
 
-/* True if both produce the same result: the shard in that tier, or at that target. */
+/* True if both produce the same result: the shard in that tier, or at that target. It reads texts
+ * of the first call, which stay until its answer, the last one of the job. */
 static bool same_work(const struct store_job *a, const struct store_job *b)
 {
     return a->run == b->run && hl_id_equal(a->request.id, b->request.id) &&
@@ -146,6 +161,7 @@ static void job_enqueue(struct store *s, struct store_job *j, struct waiter *w)
     pthread_mutex_unlock(&s->queue_lock);
 }
 
+/* A glance: the number may change right after, which only makes the limit a little less exact. */
 static bool loads_are_many(struct store *s)
 {
     const struct store_job *j;
@@ -270,7 +286,8 @@ static void job_reply(const struct store_job *j, struct hl_rpc_call *call)
         hl_reply_agent_store_send(call, &(struct hl_api_agent_store_send_results){.copy = copy});
 }
 
-/* The end of a job, on the loop: all calls that joined it get the same answer. */
+/* The end of a job, on the loop: all calls that joined it get the same answer. No call can join any
+ * more when it is out of `jobs`, nor between that and the answers: the loop is here. */
 static void on_done(void *arg)
 {
     struct store_job *j = arg;

@@ -14,11 +14,17 @@
  *          request and result, which belong to one thread at a time: the loop until it is queued, a
  *          copy thread until job_end, and then the loop again.
  *
+ * Locks:   keep.lock --> a tier's own --> the pool's. lock and queue_lock are taken alone; what is
+ *          called under lock only takes locks for moments (hl_rpc_open, hl_put_queue_open).
+ *
  * A job: submitted --same copy is under way--> its call waits for that one
  *            '----> queued --> running --> ended, answered on the loop
  *            '----> a call that is stopped: the job ends when no other one waits for it
  * Stopping sets `stopping` and each job's `stop`: queued jobs are taken and fail at once, running
- * ones fail at their next look at the clock (store_left). */
+ * ones fail at their next look at the clock (store_left), and what goes over the network at its
+ * own: `stopping` or `stop` is the cancel flag of every such connection. Calls to other daemons are
+ * not cancelled (a locate, a pin or a put through a socket of this host): they end with the copy's
+ * deadline at the latest. */
 #ifndef HL_AGENT_STORE_PRIVATE_H
 #define HL_AGENT_STORE_PRIVATE_H
 
@@ -143,7 +149,9 @@ struct store_keep {
     uint64_t loads_over;
     struct hl_keep rule; /* a tier's number there is its index in `tiers` */
     struct store_keep_counts counts;
-    atomic_uint wanted; /* requests that need room now: loads give up theirs */
+    /* Orders that need room now: loads give up theirs, and none begins. Raised without the lock and
+     * before the order takes it, so a load that begins under the lock later sees it. */
+    atomic_uint wanted;
 };
 
 struct store {

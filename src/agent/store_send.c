@@ -16,7 +16,15 @@
  * The pin keeps the bytes in place, so they are sent directly from the pool's memory. A `sending`
  * belongs to one thread. With store_send_start it belongs to the caller until the put is handed
  * over, and then to the queue's thread: from then on the caller must not touch it, because it may
- * be gone. */
+ * be gone.
+ *
+ *     struct started   made: pin, `users` of the queue --put_small--> the queue's thread has it
+ *                         '--could not be handed over--> freed, store_send_run tries
+ *                      on_put --lost for the first time--> put_small again --> the queue's
+ *                         '--stored, or failed--> freed: pin, `users`; then done()
+ *
+ * Each of them is freed exactly once, by the thread that has it. `done` comes last and gets what it
+ * needs by value, because it hands the job, to which the request belongs, back to the loop. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,11 @@
  * Threads: the sink is called from the migration server's thread and from those of the data port,
  * for several objects at once; each token is used by one thread at a time. The local socket is
  * served on the loop. They only use parts of the store that have a lock of their own: the tier, the
- * notes, the epoch. */
+ * notes, the epoch. A sink may wait for room (store_reserve, CANCEL_MS at most), which holds up the
+ * other puts of its server, but no reader.
+ *
+ * While the servers start, the first ones already get puts: so all that a sink uses is there before
+ * store_serve, and stays until after store_unserve. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,16 @@
 /* Where a copy is read from: a tier of this node, the mapped memory of another store on this host,
  * or the network. Every byte returned from here was checked against the CRC of its MiB. A bad one
  * is read again, and after the last retry the copy fails: the Controller, which ordered it, knows
- * other sources. */
+ * other sources.
+ *
+ *     own       pinned in a tier of this node
+ *     mapped    a leased connection to the other store's socket, and a pin of that connection
+ *     network   a leased connection --lost, for the first time--> located and connected again
+ *                     '--lost again, or the shard was replaced--> the copy fails
+ *
+ * A source belongs to one copy and its thread: the plank's helper delivers, and does not fetch. The
+ * pin keeps the bytes in place until the source is closed. Over the network nothing is pinned: the
+ * checksums from the locate tell if other bytes lie there by now. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,6 +11,8 @@
 
 #define PACE_LOOK_NS (20 * HL_NS_PER_MS) /* a waiting copy may be stopped */
 
+/* Call it when the change can be seen. The heartbeat reads the epoch before the Controller lists
+ * the store: a change in between is in the list, or has a higher epoch and is listed next time. */
 void store_changed(struct store *s)
 {
     atomic_fetch_add_explicit(&s->epoch, 1, memory_order_relaxed);
@@ -58,6 +60,8 @@ hl_status store_pace(const struct store *s, const struct store_request *r, struc
     return HL_OK;
 }
 
+/* Each tier's use is read under its own lock, one after the other, and may change right after: this
+ * is a choice, and only a reservation gives room. */
 struct store_tier *store_tier_find(struct store *s, enum hl_api_tier tier, const char *device,
                                    int numa, uint64_t size)
 {
