@@ -36,11 +36,14 @@ struct hl_archive_entry {
     uint32_t crc;
     bool crc_known;
     enum state state;
-    bool lost; /* uthash ran out of memory */
+    unsigned removals;   /* that were begun: a look that overlaps one proves nothing */
+    unsigned seen_round; /* the last check that has seen the object in a list */
+    bool lost;           /* uthash ran out of memory */
     UT_hash_handle hh;
 };
 
 #define VERIFY_PIECE ((uint64_t)8 << 20)
+#define CHECK_PAGE   256
 
 /* With the lock held. The entry stays valid until the unlock, or while the caller has it
  * claimed. */
@@ -351,6 +354,7 @@ static hl_status claim_remove(struct hl_archive *a, struct hl_id id)
         return hl_fail(HL_EBUSY, "archive: shard %s is being %s", hl_id_format(id).s,
                        e->state == WRITING ? "written" : "removed");
     e->state = REMOVING;
+    e->removals++;
     count_shard(a, id, -1);
     return HL_OK;
 }
@@ -385,6 +389,94 @@ hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id)
     hl_status st = a->ops->remove(a, id);
     archive_end_removal(a, id, st);
     return st;
+}
+
+/* ---- objects that others have taken away ------------------------------------------------------
+ */
+
+static bool copy_entry(struct hl_archive *a, struct hl_id id, struct hl_archive_entry *out)
+{
+    pthread_mutex_lock(&a->lock);
+    const struct hl_archive_entry *e = find_entry(a, id);
+    bool stored = e != NULL && e->state == SEALED;
+    if (stored)
+        *out = *e;
+    pthread_mutex_unlock(&a->lock);
+    return stored;
+}
+
+/* False: the shard was removed or stored meanwhile, so what was seen is not what is there now. */
+static bool forget_shard(struct hl_archive *a, const struct hl_archive_entry *was)
+{
+    pthread_mutex_lock(&a->lock);
+    struct hl_archive_entry *e = find_entry(a, was->id);
+    bool same =
+        e != NULL && e->state == SEALED && e->number == was->number && e->removals == was->removals;
+    if (same) {
+        count_shard(a, e->id, -1);
+        drop_entry(a, e);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return same;
+}
+
+hl_status hl_archive_look(struct hl_archive *a, struct hl_id id, bool *gone)
+{
+    struct hl_archive_entry was;
+    *gone = false;
+    if (!copy_entry(a, id, &was))
+        return hl_fail(HL_ENOENT, "archive: shard %s is not stored", hl_id_format(id).s);
+    hl_status st = a->ops->look(a, id, was.size);
+    if (st != HL_ENOENT)
+        return st;
+    *gone = forget_shard(a, &was);
+    return *gone ? st
+                 : hl_fail(HL_EBUSY, "archive: shard %s is being stored or removed",
+                           hl_id_format(id).s);
+}
+
+void archive_seen(struct hl_archive *a, struct hl_id id, uint64_t size)
+{
+    pthread_mutex_lock(&a->lock);
+    struct hl_archive_entry *e = find_entry(a, id);
+    if (e != NULL && e->size == size)
+        e->seen_round = a->check_round;
+    pthread_mutex_unlock(&a->lock);
+}
+
+static hl_status check_shards(struct hl_archive *a, const struct hl_archive_ref *refs, size_t n,
+                              hl_archive_missed missed, void *arg)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct hl_archive_entry e;
+        bool gone;
+        if (archive_is_stopped(a->cancel))
+            return hl_fail(HL_ECANCELED, "archive: the look at its shards was stopped");
+        if (a->ops->list != NULL && copy_entry(a, refs[i].id, &e) && e.seen_round == a->check_round)
+            continue;
+        hl_status st = hl_archive_look(a, refs[i].id, &gone);
+        if (gone || st == HL_ECORRUPT)
+            missed(arg, refs[i].id, gone);
+        else if (st != HL_OK && st != HL_ENOENT && st != HL_EBUSY)
+            return st;
+    }
+    return HL_OK;
+}
+
+/* A list only finds the shards that need no look: it may be older than a put, and what is not in it
+ * may be missing because the whole archive is. */
+hl_status hl_archive_check(struct hl_archive *a, hl_archive_missed missed, void *arg)
+{
+    struct hl_archive_ref page[CHECK_PAGE];
+    uint64_t cursor = 0;
+    a->check_round++;
+    if (a->ops->list != NULL)
+        HL_TRY(a->ops->list(a));
+    do {
+        size_t n = hl_archive_page(a, &cursor, page, HL_ARRAY_LEN(page));
+        HL_TRY(check_shards(a, page, n, missed, arg));
+    } while (cursor != 0);
+    return HL_OK;
 }
 
 void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out)

@@ -88,6 +88,14 @@ hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out) H
 /* Reads the whole shard and compares it with that CRC. */
 hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id) HL_CHECK;
 hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id) HL_CHECK;
+/* Looks at the shard's object itself. HL_OK: it is there, with its size. HL_ENOENT: the shard is
+ * not stored; *gone: the archive had it and forgets it now. HL_ECORRUPT: it has another size. Any
+ * other failure means that the archive can't be looked at and says nothing about the shard. */
+hl_status hl_archive_look(struct hl_archive *a, struct hl_id id, bool *gone) HL_CHECK;
+typedef void (*hl_archive_missed)(void *arg, struct hl_id id, bool gone);
+/* Looks at every shard and reports those for which hl_archive_look would fail. Ends with the first
+ * failure to look. One call at a time. */
+hl_status hl_archive_check(struct hl_archive *a, hl_archive_missed missed, void *arg) HL_CHECK;
 void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out);
 
 typedef hl_status (*hl_archive_visit)(void *arg, struct hl_id id, uint64_t size);
@@ -143,6 +151,8 @@ struct hl_archive_claim {
 
 /* The claim as read when the archive was opened, or as written since; does no I/O. */
 void hl_archive_claimed(struct hl_archive *a, struct hl_archive_claim *out);
+/* Writes the claim again if its object is gone. As hl_archive_claim. */
+hl_status hl_archive_claim_keep(struct hl_archive *a) HL_CHECK;
 /* Replaces the claim; durable on return. One call at a time. */
 hl_status hl_archive_claim(struct hl_archive *a, const struct hl_archive_claim *claim) HL_CHECK;
 

@@ -52,6 +52,21 @@ void hl_archive_claimed(struct hl_archive *a, struct hl_archive_claim *out)
     pthread_mutex_unlock(&a->lock);
 }
 
+hl_status hl_archive_claim_keep(struct hl_archive *a)
+{
+    struct hl_archive_claim claim;
+    char text[HL_ARCHIVE_CLAIM_MAX];
+    size_t len;
+    hl_archive_claimed(a, &claim);
+    if (hl_id_is_none(claim.cluster))
+        return HL_OK;
+    hl_status st = a->ops->claim_read(a, text, sizeof(text), &len);
+    if (st != HL_ENOENT)
+        return st;
+    hl_warn("the archive's " HL_ARCHIVE_CLAIM " is gone and is written again");
+    return hl_archive_claim(a, &claim);
+}
+
 hl_status hl_archive_claim(struct hl_archive *a, const struct hl_archive_claim *claim)
 {
     char text[200];

@@ -226,6 +226,23 @@ static hl_status dir_scan(struct hl_archive *a)
 
 /* ---- shards --------------------------------------------------------------------------------- */
 
+/* False after the directory was removed or unmounted, or something was mounted over it: `fd` may
+ * still work, but what it shows is not what the next start will find. */
+static bool is_here(const struct dir *d)
+{
+    struct stat ours, now;
+    return fstat(d->fd, &ours) == 0 && ours.st_nlink > 0 && stat(d->path, &now) == 0 &&
+           ours.st_dev == now.st_dev && ours.st_ino == now.st_ino;
+}
+
+static hl_status fail_away(const struct dir *d)
+{
+    return hl_fail(HL_EUNAVAIL,
+                   "archive: %s is not the directory that was opened; mount its disk again, or "
+                   "restart helios-l3d to open the one that is there now",
+                   d->path);
+}
+
 static hl_status open_sub(const struct dir *d, struct hl_id id, bool make, int *out)
 {
     char prefix[3];
@@ -328,6 +345,8 @@ static hl_status dir_put(struct hl_archive *a, struct hl_id id, const void *byte
     const struct dir *d = (const struct dir *)a;
     struct name temp = name_of(id, TEMP);
     HL_AUTO(hl_closep) int sub = -1;
+    if (!is_here(d))
+        return fail_away(d);
     HL_TRY(open_sub(d, id, 1, &sub));
     HL_AUTO(hl_closep) int fd = open_temp(sub, temp.s);
     if (fd < 0 && errno == EEXIST)
@@ -378,6 +397,24 @@ static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
     }
     *crc = sum;
     return HL_OK;
+}
+
+static hl_status dir_look(struct hl_archive *a, struct hl_id id, uint64_t size)
+{
+    const struct dir *d = (const struct dir *)a;
+    struct name name = name_of(id, SUFFIX);
+    struct stat sb;
+    HL_AUTO(hl_closep) int sub = -1;
+    hl_status st = open_sub(d, id, 0, &sub);
+    if (st == HL_OK && fstatat(sub, name.s, &sb, AT_SYMLINK_NOFOLLOW) != 0)
+        st = fail_dir(d, id, "look at");
+    if (!is_here(d)) /* asked last: what was seen before is then from this directory */
+        return fail_away(d);
+    if (st == HL_OK && (!S_ISREG(sb.st_mode) || (uint64_t)sb.st_size != size))
+        return hl_fail(HL_ECORRUPT,
+                       "archive: %s/%.2s/%s is not the file of %" PRIu64 " bytes that was stored",
+                       d->path, name.s, name.s, size);
+    return st;
 }
 
 static hl_status dir_remove(struct hl_archive *a, struct hl_id id)
@@ -520,6 +557,7 @@ const struct hl_archive_ops hl_archive_dir = {
     .put = dir_put,
     .read = dir_read,
     .remove = dir_remove,
+    .look = dir_look,
     .trash = dir_trash,
     .untrash = dir_untrash,
     .trash_remove = dir_trash_remove,

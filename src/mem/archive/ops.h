@@ -30,6 +30,7 @@ struct hl_archive {
     pthread_mutex_t lock;             /* guards what follows */
     struct hl_archive_entry *entries; /* sorted by number */
     uint64_t last_number;
+    unsigned check_round;
     struct hl_archive_info info;
     struct hl_archive_trash_entry *trash;
     uint64_t last_trash_number;
@@ -61,6 +62,10 @@ struct hl_archive_ops {
     hl_status (*read)(struct hl_archive *a, struct hl_id id, uint64_t size, uint64_t offset,
                       void *dst, uint64_t len, uint32_t *crc);
     hl_status (*remove)(struct hl_archive *a, struct hl_id id);
+    /* As hl_archive_look; HL_ENOENT only if the archive as a whole is there. */
+    hl_status (*look)(struct hl_archive *a, struct hl_id id, uint64_t size);
+    /* Calls archive_seen for every shard in the medium; NULL: `look` costs no more. */
+    hl_status (*list)(struct hl_archive *a);
     /* CRC of the whole shard as the medium keeps it; HL_ENOENT when it keeps none. May be NULL. */
     hl_status (*crc)(struct hl_archive *a, struct hl_id id, uint32_t *out);
     /* Move a shard to its name in the trash, and back; durable. Neither replaces an existing
@@ -68,7 +73,8 @@ struct hl_archive_ops {
     hl_status (*trash)(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name);
     hl_status (*untrash)(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name);
     hl_status (*trash_remove)(struct hl_archive *a, const char *name);
-    /* Read at most `cap` bytes of HL_ARCHIVE_CLAIM, and replace its text atomically. */
+    /* Read at most `cap` bytes of HL_ARCHIVE_CLAIM (HL_ENOENT: there is none), and replace its text
+     * atomically. */
     hl_status (*claim_read)(struct hl_archive *a, char *out, size_t cap, size_t *len);
     hl_status (*claim_write)(struct hl_archive *a, const char *text, size_t len);
 };
@@ -79,6 +85,9 @@ extern const struct hl_archive_ops hl_archive_dir, hl_archive_s3;
 hl_status hl_archive_found(struct hl_archive *a, struct hl_id id, uint64_t size) HL_CHECK;
 /* True: `name` is the name of a trashed shard. */
 bool hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size);
+
+/* For list only. */
+void archive_seen(struct hl_archive *a, struct hl_id id, uint64_t size);
 
 /* ---- archive.c, for the trash ---- */
 

@@ -226,13 +226,19 @@ static hl_status fail_list(const struct s3 *s)
                    s->bucket, s->endpoint);
 }
 
-static hl_status note_object(struct s3_archive *a, const struct s3_node *object)
+typedef hl_status (*note_fn)(struct s3_archive *a, const char *key, uint64_t bytes);
+
+static hl_status note_seen(struct s3_archive *a, const char *key, uint64_t bytes)
 {
-    const char *key = s3_node_text(object, "Key"), *size = s3_node_text(object, "Size");
     struct hl_id id;
-    uint64_t bytes;
-    if (key == NULL || size == NULL || !hl_parse_number(size, INT64_MAX, &bytes))
-        return fail_list(&a->s3);
+    if (id_of_key(&a->s3, key, &id))
+        archive_seen(&a->base, id, bytes);
+    return HL_OK;
+}
+
+static hl_status note_found(struct s3_archive *a, const char *key, uint64_t bytes)
+{
+    struct hl_id id;
     if (id_of_key(&a->s3, key, &id))
         return hl_archive_found(&a->base, id, bytes);
     size_t n = strlen(a->s3.prefix), m = strlen(TRASH);
@@ -254,9 +260,18 @@ static hl_status read_list(const struct s3 *s, const struct hl_buf *text, const 
     return st;
 }
 
+static hl_status note_object(struct s3_archive *a, const struct s3_node *object, note_fn note)
+{
+    const char *key = s3_node_text(object, "Key"), *size = s3_node_text(object, "Size");
+    uint64_t bytes;
+    if (key == NULL || size == NULL || !hl_parse_number(size, INT64_MAX, &bytes))
+        return fail_list(&a->s3);
+    return note(a, key, bytes);
+}
+
 /* Evaluates a page of the list; `token` is the next page's, "" at the end. */
-static hl_status note_page(struct s3_archive *a, const struct s3_node *page, char *token,
-                           size_t cap)
+static hl_status note_page(struct s3_archive *a, const struct s3_node *page, note_fn note,
+                           char *token, size_t cap)
 {
     const char *more = s3_node_text(page, "IsTruncated");
     const char *next = s3_node_text(page, "NextContinuationToken");
@@ -268,11 +283,11 @@ static hl_status note_page(struct s3_archive *a, const struct s3_node *page, cha
     }
     for (const struct s3_node *x = page->child; x != NULL; x = x->next)
         if (strcmp(x->name, "Contents") == 0)
-            HL_TRY(note_object(a, x));
+            HL_TRY(note_object(a, x, note));
     return HL_OK;
 }
 
-static hl_status list_page(struct s3_archive *a, char *token, size_t cap)
+static hl_status list_page(struct s3_archive *a, note_fn note, char *token, size_t cap)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     char query[4096], prefix[3 * KEY_MAX], encoded[3 * UPLOAD_ID_MAX + 1];
@@ -288,7 +303,7 @@ static hl_status list_page(struct s3_archive *a, char *token, size_t cap)
                  &got));
     hl_status st = read_list(&a->s3, &got.text, "ListBucketResult", &arena, &page);
     if (st == HL_OK)
-        st = note_page(a, page, token, cap);
+        st = note_page(a, page, note, token, cap);
     hl_buf_fini(&got.text);
     return st;
 }
@@ -338,12 +353,12 @@ static hl_status abort_page(struct s3_archive *a, unsigned *aborted)
 
 /* Tokens that repeat would make an endless list: each token is compared with that of page 1, 2, 4,
  * 8, ..., which detects a cycle of any length in its second or third round. */
-static hl_status list_all(struct s3_archive *a)
+static hl_status list_all(struct s3_archive *a, note_fn note)
 {
     char token[UPLOAD_ID_MAX] = "", mark[UPLOAD_ID_MAX] = "";
     uint64_t page = 0, marked = 1;
     do {
-        HL_TRY(list_page(a, token, sizeof(token)));
+        HL_TRY(list_page(a, note, token, sizeof(token)));
         if (token[0] != '\0' && strcmp(token, mark) == 0)
             return hl_fail(HL_EPROTO,
                            "archive s3://%s: the list of objects does not end: page %" PRIu64
@@ -362,7 +377,7 @@ static hl_status s3_scan(struct hl_archive *base)
     struct s3_archive *a = s3_of(base);
     uint64_t total = 0;
     unsigned aborted;
-    HL_TRY(list_all(a));
+    HL_TRY(list_all(a, note_found));
     do {
         HL_TRY(abort_page(a, &aborted));
         total += aborted;
@@ -374,6 +389,11 @@ static hl_status s3_scan(struct hl_archive *base)
     base->info.discarded += total;
     a->s3.timeout_ms = a->timeout_ms;
     return HL_OK;
+}
+
+static hl_status s3_list(struct hl_archive *base)
+{
+    return list_all(s3_of(base), note_seen);
 }
 
 /* ---- puts ------------------------------------------------------------------------------------ */
@@ -579,6 +599,14 @@ static hl_status s3_remove(struct hl_archive *base, struct hl_id id)
     return s3_remove_key(&a->s3, key, describe_shard(what, sizeof(what), "remove", id));
 }
 
+static hl_status s3_look_at(struct hl_archive *base, struct hl_id id, uint64_t size)
+{
+    struct s3 *s = &s3_of(base)->s3;
+    char key[KEY_MAX], what[80];
+    key_of(s, id, key, sizeof(key));
+    return s3_look(s, key, size, describe_shard(what, sizeof(what), "look at", id));
+}
+
 /* ---- trash, and whose it is ------------------------------------------------------------------ */
 
 static hl_status s3_trash(struct hl_archive *base, struct hl_id id, uint64_t size, const char *name)
@@ -632,6 +660,8 @@ const struct hl_archive_ops hl_archive_s3 = {
     .put = s3_put,
     .read = s3_read,
     .remove = s3_remove,
+    .look = s3_look_at,
+    .list = s3_list,
     .trash = s3_trash,
     .untrash = s3_untrash,
     .trash_remove = s3_trash_remove,

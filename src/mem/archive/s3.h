@@ -50,6 +50,7 @@ struct s3_request {
     /* Where a GET's bytes go: exactly `dst_len` from `offset`. NULL: into `text`. */
     void *dst;
     uint64_t dst_len, offset, object_size;
+    unsigned timeout_ms; /* 0 = that of the archive */
 };
 
 struct s3_answer {
@@ -72,6 +73,8 @@ void s3_fini(struct s3 *s);
  * it under both keys. */
 hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size,
                   const char *what) HL_CHECK;
+/* As hl_archive_look. */
+hl_status s3_look(struct s3 *s, const char *key, uint64_t size, const char *what) HL_CHECK;
 /* HL_OK also when the object is already gone. */
 hl_status s3_remove_key(struct s3 *s, const char *key, const char *what) HL_CHECK;
 /* Read and write a small object as a whole. */

@@ -101,6 +101,11 @@ static bool header_is(const char *line, size_t len, const char *name, char *out,
     return true;
 }
 
+static unsigned limit_ms(const struct s3 *s, const struct s3_request *r)
+{
+    return r->timeout_ms > 0 && r->timeout_ms < s->timeout_ms ? r->timeout_ms : s->timeout_ms;
+}
+
 /* The headers show whether the body is the object's. */
 static void on_headers_end(struct attempt *a)
 {
@@ -147,7 +152,7 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
         a->seen = dl + ul;
         a->progress_ns = now;
     }
-    a->timed_out = now - a->progress_ns > a->s->timeout_ms * HL_NS_PER_MS;
+    a->timed_out = now - a->progress_ns > limit_ms(a->s, a->r) * HL_NS_PER_MS;
     a->cancelled = archive_is_stopped(a->s->cancel);
     return a->timed_out || a->cancelled;
 }
@@ -318,7 +323,8 @@ static void error_code(const struct s3_answer *out, char *buf, size_t cap)
             *p = ' ';
 }
 
-static hl_status fail_answer(const struct s3 *s, const char *what, const struct s3_answer *out)
+static hl_status fail_answer(const struct s3 *s, const struct s3_request *r, const char *what,
+                             const struct s3_answer *out)
 {
     char why[320];
     error_code(out, why, sizeof(why));
@@ -339,7 +345,7 @@ static hl_status fail_answer(const struct s3 *s, const char *what, const struct 
                        s->bucket, what);
     if (code >= 500 || code == 429)
         return hl_fail(HL_EUNAVAIL, "archive s3://%s: %s: %s: %s, also after retries for %u ms",
-                       s->bucket, what, s->endpoint, why, s->timeout_ms);
+                       s->bucket, what, s->endpoint, why, limit_ms(s, r));
     return hl_fail(HL_EINVAL, "archive s3://%s: %s: %s", s->bucket, what, why);
 }
 
@@ -359,7 +365,7 @@ static hl_status fail_curl(const struct attempt *a, const char *what, CURLcode r
         return hl_fail(HL_ENOMEM, "archive s3://%s: %s: out of memory", s->bucket, what);
     if (a->timed_out || rc == CURLE_OPERATION_TIMEDOUT)
         return hl_fail(HL_ETIMEDOUT, "archive s3://%s: %s: %s moved no byte for %u ms", s->bucket,
-                       what, s->endpoint, s->timeout_ms);
+                       what, s->endpoint, limit_ms(s, a->r));
     return hl_fail(HL_EUNAVAIL, "archive s3://%s: %s: %s: %s", s->bucket, what, s->endpoint,
                    curl_easy_strerror(rc));
 }
@@ -383,7 +389,7 @@ static bool back_off(struct attempt *a, int tried)
     uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, (unsigned)tried);
     ms = ms / 2 + hl_random_u64() % (ms / 2 + 1);
     uint64_t until = hl_now_ns() + ms * HL_NS_PER_MS;
-    if (tried > 0 && until > a->since_ns + a->s->timeout_ms * HL_NS_PER_MS)
+    if (tried > 0 && until > a->since_ns + limit_ms(a->s, a->r) * HL_NS_PER_MS)
         return false;
     while (hl_now_ns() < until) {
         if (archive_is_stopped(a->s->cancel))
@@ -415,7 +421,7 @@ hl_status s3_do(struct s3 *s, const struct s3_request *r, const char *what, stru
                        : out->code >= 200 && out->code < 300
                            ? hl_fail(HL_ECORRUPT, "archive s3://%s: %s: too few bytes arrived",
                                      s->bucket, what)
-                           : fail_answer(s, what, out);
+                           : fail_answer(s, r, what, out);
         hl_buf_fini(&out->text);
         return st;
     }

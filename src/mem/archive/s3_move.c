@@ -5,6 +5,7 @@
 
 #include "mem/archive/s3.h"
 
+#define LOOK_MS  5000                /* of a look, for which a full pool waits */
 #define COPY_MAX ((uint64_t)5 << 30) /* S3's limit for a copy in one request */
 
 /* The store may answer 200 first and report an error in the body. */
@@ -20,11 +21,47 @@ static hl_status copy_object(struct s3 *s, const char *from, const char *to, con
 }
 
 static hl_status look_at_object(struct s3 *s, const char *key, const char *what,
-                                struct s3_answer *out)
+                                unsigned timeout_ms, struct s3_answer *out)
 {
-    HL_TRY(s3_do(s, &(struct s3_request){.method = "HEAD", .key = key, .query = ""}, what, out));
+    HL_TRY(s3_do(
+        s,
+        &(struct s3_request){.method = "HEAD", .key = key, .query = "", .timeout_ms = timeout_ms},
+        what, out));
     hl_buf_fini(&out->text);
     return HL_OK;
+}
+
+/* A HEAD that is answered with 404 does not say whether the object is missing or its bucket. The
+ * list has the prefix, because the credentials may be valid for that alone. */
+static hl_status look_at_bucket(struct s3 *s, const char *what)
+{
+    char query[1024] = "list-type=2&max-keys=1&prefix=";
+    size_t len = strlen(query);
+    struct s3_answer got;
+    if (!s3_encode(s->prefix, query + len, sizeof(query) - len))
+        return hl_fail(HL_EINVAL, "archive s3://%s: %s: the prefix is too long", s->bucket, what);
+    hl_status st = s3_do(
+        s, &(struct s3_request){.method = "GET", .key = "", .query = query, .timeout_ms = LOOK_MS},
+        what, &got);
+    if (st == HL_OK)
+        hl_buf_fini(&got.text);
+    return st == HL_ENOENT ? hl_fail_prefix(HL_EUNAVAIL, "the bucket is gone: ") : st;
+}
+
+hl_status s3_look(struct s3 *s, const char *key, uint64_t size, const char *what)
+{
+    struct s3_answer got;
+    hl_status st = look_at_object(s, key, what, LOOK_MS, &got);
+    if (st == HL_ENOENT) {
+        HL_TRY(look_at_bucket(s, what));
+        return hl_fail(HL_ENOENT, "archive s3://%s: %s: there is no object %s", s->bucket, what,
+                       key);
+    }
+    if (st == HL_OK && got.length != size)
+        return hl_fail(HL_ECORRUPT,
+                       "archive s3://%s: %s: the object has %" PRIu64 " of %" PRIu64 " bytes",
+                       s->bucket, what, got.length, size);
+    return st;
 }
 
 hl_status s3_remove_key(struct s3 *s, const char *key, const char *what)
@@ -46,7 +83,7 @@ hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size,
                        "has %" PRIu64 " bytes; it stays where it is",
                        s->bucket, what, size);
     HL_TRY(copy_object(s, from, to, what));
-    HL_TRY(look_at_object(s, to, what, &got));
+    HL_TRY(look_at_object(s, to, what, 0, &got));
     if (got.length != size)
         return hl_fail(HL_EIO,
                        "archive s3://%s: %s: the copy has %" PRIu64 " of %" PRIu64

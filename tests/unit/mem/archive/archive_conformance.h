@@ -82,6 +82,33 @@ static void removed_bytes_are_free_again_and_the_id_may_return(void **state)
     free(t.bytes);
 }
 
+static void note_missed(void *arg, struct hl_id id, bool gone)
+{
+    (void)id;
+    (void)gone;
+    ++*(unsigned *)arg;
+}
+
+static void what_is_there_is_seen(void **state)
+{
+    struct rig *r = *state;
+    bool gone = true;
+    unsigned missed = 0;
+    for (uint64_t i = 1; i < 6; i++) {
+        struct shard s = shard_make(id_of(i), 1000 * i, 1, 1);
+        assert_int_equal(put(r, &s), HL_OK);
+        assert_int_equal(hl_archive_look(r->archive, s.id, &gone), HL_OK);
+        assert_false(gone);
+        free(s.bytes);
+    }
+    assert_int_equal(hl_archive_look(r->archive, id_of(9), &gone), HL_ENOENT);
+    assert_false(gone); /* it was never there */
+    rig_reopen(r, 0);
+    assert_int_equal(hl_archive_check(r->archive, note_missed, &missed), HL_OK);
+    assert_int_equal(missed, 0);
+    assert_int_equal(info(r).count, 5);
+}
+
 static void bytes_with_another_checksum_are_not_stored(void **state)
 {
     struct rig *r = *state;
@@ -420,6 +447,7 @@ static void what_comes_back_from_the_trash_keeps_the_quota(void **state)
 #define ARCHIVE_CONFORMANCE(setup, teardown)                                                       \
     cmocka_unit_test_setup_teardown(what_was_put_is_got_also_after_a_reopen, setup, teardown),     \
         cmocka_unit_test_setup_teardown(an_absent_shard_is_not_found, setup, teardown),            \
+        cmocka_unit_test_setup_teardown(what_is_there_is_seen, setup, teardown),                   \
         cmocka_unit_test_setup_teardown(a_shard_is_immutable, setup, teardown),                    \
         cmocka_unit_test_setup_teardown(removed_bytes_are_free_again_and_the_id_may_return, setup, \
                                         teardown),                                                 \

@@ -1,0 +1,145 @@
+/* The S3 back end when objects or the bucket are removed while the archive is open. */
+#include "support/test.h"
+
+#include "unit/mem/archive/s3_server.h"
+
+#define NO_UPLOADS "<ListMultipartUploadsResult></ListMultipartUploadsResult>"
+#define NO_BUCKET  "<Error><Code>NoSuchBucket</Code></Error>"
+
+struct text {
+    char s[512];
+};
+
+/* The list of shards 1 to `count`. */
+static struct text list_of(unsigned count, uint64_t size)
+{
+    struct text t;
+    int n = snprintf(t.s, sizeof(t.s), "<ListBucketResult>");
+    for (unsigned i = 1; i <= count; i++)
+        n += snprintf(t.s + n, sizeof(t.s) - (size_t)n,
+                      "<Contents><Key>a/b/%s.safetensors</Key><Size>%llu</Size></Contents>",
+                      hl_id_format(id_of(i)).s, (unsigned long long)size);
+    snprintf(t.s + n, sizeof(t.s) - (size_t)n, "</ListBucketResult>");
+    return t;
+}
+
+static void say_list(struct server *s, const struct text *list)
+{
+    say(s, (struct answer){.head = "200 OK", .body = list->s});
+}
+
+static void say_size(struct server *s, size_t size)
+{
+    say(s, (struct answer){.head = "200 OK", .body = "", .body_len = size}); /* of a HEAD */
+}
+
+static void say_missing(struct server *s)
+{
+    say(s, (struct answer){.head = "404 Not Found"});
+}
+
+static void begin(struct server *s, const struct text *list)
+{
+    server_start(s);
+    say_list(s, list);
+    say(s, (struct answer){.head = "200 OK", .body = NO_UPLOADS});
+}
+
+static void open_at(struct server *s, struct rig *r)
+{
+    server_run(s);
+    *r = (struct rig){.endpoint = s->endpoint, .timeout_ms = 5000};
+    snprintf(r->url, sizeof(r->url), "s3://bucket/a/b");
+    if (rig_try_open(r) != HL_OK)
+        fail_msg("%s", hl_error_text());
+}
+
+static void end(struct server *s, struct rig *r)
+{
+    rig_close(r);
+    server_stop(s);
+}
+
+TEST(an_object_that_is_gone_is_forgotten_while_its_bucket_is_there)
+{
+    struct server s;
+    struct rig r;
+    bool gone;
+    const struct text two = list_of(2, 100), one = list_of(1, 100);
+    begin(&s, &two);
+    say_missing(&s);
+    say_list(&s, &one);
+    open_at(&s, &r);
+    assert_int_equal(hl_archive_look(r.archive, id_of(2), &gone), HL_ENOENT);
+    assert_true(gone);
+    assert_int_equal(info(&r).count, 1);
+    assert_int_equal(info(&r).used_bytes, 100);
+    end(&s, &r);
+}
+
+TEST(objects_of_a_bucket_that_is_gone_are_not)
+{
+    struct server s;
+    struct rig r;
+    bool gone;
+    const struct text two = list_of(2, 100);
+    begin(&s, &two);
+    say_missing(&s);
+    say(&s, (struct answer){.head = "404 Not Found", .body = NO_BUCKET});
+    say(&s, (struct answer){.head = "403 Forbidden"});
+    open_at(&s, &r);
+    assert_int_equal(hl_archive_look(r.archive, id_of(2), &gone), HL_EUNAVAIL);
+    assert_false(gone);
+    assert_error_has("NoSuchBucket");
+    assert_int_equal(hl_archive_look(r.archive, id_of(2), &gone), HL_EPERM);
+    assert_false(gone);
+    assert_int_equal(info(&r).count, 2);
+    end(&s, &r);
+}
+
+static void note_missed(void *arg, struct hl_id id, bool gone)
+{
+    *(uint64_t *)arg = *(uint64_t *)arg * 10 + id.lo * 2 + gone;
+}
+
+/* A check asks for the list, and only for the objects that are not in it. */
+TEST(a_check_looks_at_what_the_list_does_not_have)
+{
+    struct server s;
+    struct rig r;
+    uint64_t missed = 0;
+    const struct text all = list_of(4, 100), some = list_of(1, 100);
+    begin(&s, &all);
+    say_list(&s, &some);
+    say_missing(&s);
+    say_list(&s, &some);
+    say_size(&s, 100); /* younger than the list */
+    say_size(&s, 99);
+    open_at(&s, &r);
+    assert_int_equal(hl_archive_check(r.archive, note_missed, &missed), HL_OK);
+    assert_int_equal(missed, 58); /* shard 2 is gone, 4 is damaged */
+    assert_int_equal(info(&r).count, 3);
+    end(&s, &r);
+}
+
+TEST(a_check_of_a_bucket_that_is_gone_misses_nothing)
+{
+    struct server s;
+    struct rig r;
+    uint64_t missed = 0;
+    const struct text all = list_of(4, 100);
+    begin(&s, &all);
+    say(&s, (struct answer){.head = "404 Not Found", .body = NO_BUCKET});
+    open_at(&s, &r);
+    assert_int_not_equal(hl_archive_check(r.archive, note_missed, &missed), HL_OK);
+    assert_int_equal(missed, 0);
+    assert_int_equal(info(&r).count, 4);
+    end(&s, &r);
+}
+
+int main(int argc, char **argv)
+{
+    setenv("AWS_ACCESS_KEY_ID", "key", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    return tests_run(argc, argv);
+}
