@@ -70,6 +70,8 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     l4_count_transfer(HL_API_TIER_L4, HL_API_TIER_L3, x->size, begun_ns, st);
     if (st == HL_ECORRUPT)
         l4_bad_mark(d, x->id);
+    if (st == HL_ENOENT)
+        (void)!l4_look(d, x->id); /* the index need not name it any longer */
     if (st != HL_OK)
         return st;
     for (uint64_t i = 0, n = hl_chunk_count(x->size); i < n; i++) {
@@ -448,6 +450,7 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     pthread_mutex_init(&l4->bad_lock, NULL);
     pthread_mutex_init(&l4->sign_lock, NULL);
     pthread_mutex_init(&l4->order_lock, NULL);
+    pthread_mutex_init(&l4->maker.lock, NULL);
     HL_TRY(workers_start(d->loop, opts->threads, false, &l4->loads));
     if (opts->archive.url[0] == '\0')
         return HL_OK;
@@ -464,6 +467,7 @@ void l4_stop(struct hl_l3d *d)
         return;
     l4_open_stop(d);
     trash_stop(d);
+    l4_room_stop(d);
     workers_stop(l4->fetches);
     workers_stop(l4->loads);
     workers_stop(l4->stores);
@@ -481,6 +485,7 @@ void l4_fini(struct hl_l3d *d)
     pthread_mutex_destroy(&l4->sign_lock);
     pthread_mutex_destroy(&l4->room_lock);
     pthread_mutex_destroy(&l4->filling_lock);
+    pthread_mutex_destroy(&l4->maker.lock);
     l4_bad_fini(d);
     l4_order_fini(d);
     free(l4->url);

@@ -133,27 +133,56 @@ void method_untrash(void *arg, struct hl_rpc_call *call,
     batch_start(arg, call, &params->ids, params->cluster, &(struct l4_asked){.kind = L4_UNTRASH});
 }
 
+/* A call that evicts; its ids are memory of the call. */
+struct evict {
+    struct work work;
+    struct hl_l3d *d;
+    struct hl_rpc_call *call;
+    struct hl_api_text_list ids;
+    struct hl_api_l3_evict_results r;
+};
+
+/* In a worker, because a look at the archive takes time. */
+static void evict_run(struct work *w)
+{
+    struct evict *e = (struct evict *)w;
+    struct hl_l3d *d = e->d;
+    for (size_t i = 0; i < e->ids.count; i++) {
+        struct hl_id id;
+        struct hl_pool_ref ref;
+        if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
+            break;
+        if (hl_id_parse(e->ids.items[i], &id) != HL_OK ||
+            hl_pool_find(d->pool, id, &ref) != HL_OK ||
+            (!hl_id_is_derived(id) && l4_look(d, id) != HL_OK) || !hl_pool_evict_one(d->pool, &ref))
+            continue;
+        e->r.evicted++;
+        e->r.bytes += ref.size;
+    }
+    hl_error_clear();
+}
+
+static void evict_done(struct work *w)
+{
+    struct evict *e = (struct evict *)w;
+    hl_reply_l3_evict(e->call, &e->r);
+    free(e);
+}
+
 void method_evict(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_evict_params *params)
 {
     struct hl_l3d *d = arg;
-    struct hl_api_l3_evict_results r = {0};
-    uint64_t size;
     hl_status st = claim_allows(d, params->cluster);
-    if (st != HL_OK) {
+    struct evict *e = st == HL_OK ? calloc(1, sizeof(*e)) : NULL;
+    if (e == NULL) {
+        if (st == HL_OK)
+            st = hl_fail(HL_ENOMEM, "out of memory evicting shards");
         hl_rpc_reject(call, st, NULL);
         return;
     }
-    for (size_t i = 0; i < params->ids.count; i++) {
-        struct hl_id id;
-        struct hl_pool_ref ref;
-        if (hl_id_parse(params->ids.items[i], &id) != HL_OK ||
-            (!hl_id_is_derived(id) && !l4_has(d, id, &size)) ||
-            hl_pool_find(d->pool, id, &ref) != HL_OK || !hl_pool_evict_one(d->pool, &ref))
-            continue;
-        r.evicted++;
-        r.bytes += ref.size;
-    }
-    hl_reply_l3_evict(call, &r);
+    *e = (struct evict){
+        .work = {.run = evict_run, .done = evict_done}, .d = d, .call = call, .ids = params->ids};
+    l4_run(d, &e->work);
 }
 
 void method_order_eviction(void *arg, struct hl_rpc_call *call,
@@ -198,6 +227,8 @@ void method_list_archived(void *arg, struct hl_rpc_call *call,
         return;
     }
     struct hl_archive *a = l4_archive(d);
+    if (params->cursor == 0) /* a sweep: the next one sees what is missing now */
+        l4_check_soon(d);
     if (l4_is_unreachable(d)) { /* an empty list would make shards look lost */
         hl_rpc_reject(call, l4_need(d, &a), NULL);
         return;

@@ -16,9 +16,10 @@
  * archive: NULL until the opener has reached the archive, then constant until l4_open_fini. So a
  * thread that has loaded the pointer (l4_archive) may use the archive without a lock.
  *
- * Locks, in locking order: room_lock (one eviction at a time; in mode write-behind shards are
- * archived while it is held), sign_lock (held while the archive's owner is written), bad_lock,
- * order_lock and filling_lock (guard `bad`, `order`, `filling`; never held while blocking). */
+ * Locks, in locking order: room_lock (one eviction at a time; shards are looked at in the archive,
+ * and in mode write-behind archived, while it is held: never taken on the loop), sign_lock (held
+ * while the archive's owner is written), bad_lock, order_lock and filling_lock (guard `bad`,
+ * `order`, `filling`; never held while blocking). */
 #ifndef HL_L3D_L4_PRIVATE_H
 #define HL_L3D_L4_PRIVATE_H
 
@@ -35,6 +36,31 @@ struct l4_opener;
 struct task;
 struct trash;
 struct hl_timer;
+
+/* A look at all archived shards. While it runs, its worker owns what follows `busy`. */
+struct l4_check {
+    struct work work;
+    struct hl_l3d *d;
+    bool busy;        /* the loop's */
+    uint64_t next_ns; /* not again before this time */
+    uint64_t missing; /* shards that it has found missing */
+    struct hl_id first;
+};
+
+/* Makes room for writers that can't wait. */
+struct l4_maker {
+    struct work work;
+    struct hl_l3d *d;
+    pthread_mutex_t lock; /* guards what follows; while it runs, `size` stays and `comes` is the
+                             worker's */
+    bool running;
+    bool comes; /* it made room */
+    uint64_t size;
+    unsigned evictable;     /* l4.evictable when it was asked for */
+    uint64_t none_until_ns; /* until then, there is no room for `none_size` bytes */
+    uint64_t none_size;
+    unsigned none_evictable; /* l4.evictable then */
+};
 
 struct l4 {
     _Atomic(struct hl_archive *) archive; /* NULL: none, or not reached yet */
@@ -53,6 +79,11 @@ struct l4 {
     pthread_mutex_t sign_lock; /* one thread at a time writes the archive's owner */
     struct l4_bad *bad;        /* by id; under bad_lock */
     pthread_mutex_t bad_lock;
+    struct l4_check check;
+    atomic_bool away;             /* the archive was reached, but can't be looked at now */
+    atomic_uint_fast64_t look_ns; /* while it is away: not before this time */
+    struct l4_maker maker;
+    atomic_uint evictable; /* grows when a shard of the pool has come into the archive or from it */
     struct l4_order *order; /* NULL: none was given; under order_lock */
     pthread_mutex_t order_lock;
     /* shards evicted by the order, and by their last use */
@@ -80,6 +111,23 @@ void l4_bad_mark(struct hl_l3d *d, struct hl_id id);
 void l4_bad_clear(struct hl_l3d *d, struct hl_id id);
 bool l4_bad_has(struct hl_l3d *d, struct hl_id id);
 void l4_bad_fini(struct hl_l3d *d);
+
+/* l4_look.c; the first and the last block */
+/* Looks at the archived object. HL_ENOENT: there is none, and if it has gone, the index forgets it.
+ * HL_ECORRUPT: it is not the shard's. Any other failure: the archive can't be looked at. */
+hl_status l4_look(struct hl_l3d *d, struct hl_id id) HL_CHECK;
+
+static inline bool l4_is_away(const struct hl_l3d *d)
+{
+    return atomic_load(&d->l4->away);
+}
+
+/* On the loop: looks at all shards, unless that was done a moment ago. */
+void l4_check_soon(struct hl_l3d *d);
+void l4_check_now(struct hl_l3d *d);
+
+/* l4_room.c: after `stopping` was set; runs the loop until no room is being made. */
+void l4_room_stop(struct hl_l3d *d);
 
 /* l4_order.c: any thread */
 /* For hl_pool_eviction.rank: shards of the order come first, in its order. */

@@ -10,7 +10,8 @@
  *      '--success, or another failure--> end
  *
  * hl_pool_changes is read before the try, so a change between the try and the wait ends the wait at
- * once. The loop itself never waits: it calls l4_try_alloc, which evicts and answers HL_EBUSY. */
+ * once. A thread that must not wait calls l4_try_alloc, which has a worker evict and answers
+ * HL_EBUSY. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -19,15 +20,31 @@
 #include "core/copies/room.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
+#include "os/loop.h"
 
 /* Longest wait before the next check, for things that no change of the pool announces: a recently
  * used shard may go after hold_ms; no caller waits any more; the daemon is shutting down. */
 #define LOOK_MS 20
 
+#define EXTRA_NS (50 * HL_NS_PER_MS)
+#define NONE_NS  HL_NS_PER_S
+
+/* One search for shards to evict. */
+struct making {
+    struct hl_l3d *d;
+    uint64_t need, taken; /* bytes */
+    uint64_t until_ns;    /* for what exceeds the need */
+};
+
+static uint64_t pool_bytes(uint64_t size)
+{
+    return hl_pool_units(size) * HL_POOL_UNIT;
+}
+
 /* True for a derived shard of a cut that is not being made now. */
 static bool is_derived(void *arg, const struct hl_pool_ref *ref)
 {
-    struct hl_l3d *d = arg;
+    const struct hl_l3d *d = ((struct making *)arg)->d;
     if (!hl_id_is_derived(ref->id))
         return false;
     for (size_t i = 0; i < HL_ARRAY_LEN(d->running_cuts); i++)
@@ -36,22 +53,35 @@ static bool is_derived(void *arg, const struct hl_pool_ref *ref)
     return true;
 }
 
+/* The archive's index alone does not count: the object may have been taken away. What exceeds the
+ * need is only evicted while the looks are quick. */
 static bool is_archived(void *arg, const struct hl_pool_ref *ref)
 {
+    struct making *m = arg;
     uint64_t size;
-    return l4_has(arg, ref->id, &size) && size == ref->size;
+    if (m->taken >= m->need && hl_now_ns() >= m->until_ns)
+        return false;
+    if (!l4_has(m->d, ref->id, &size) || size != ref->size || l4_look(m->d, ref->id) != HL_OK)
+        return false;
+    m->taken += pool_bytes(size);
+    return true;
 }
 
 /* A shard that can't be archived (no room there, not a safetensors file) stays in the pool. */
 static bool is_archived_now(void *arg, const struct hl_pool_ref *ref)
 {
-    struct hl_l3d *d = arg;
+    struct hl_l3d *d = ((struct making *)arg)->d;
     if (atomic_load_explicit(&d->stopping, memory_order_relaxed) || hl_id_is_derived(ref->id))
         return false;
     if (l4_store_now(d, ref->id) == HL_OK)
         return true;
     hl_debug("full pool: shard not archived: %s", hl_error_text());
     return false;
+}
+
+static uint64_t rank_of(void *arg, const struct hl_pool_ref *ref, uint64_t used_ns)
+{
+    return l4_order_rank(((struct making *)arg)->d, ref, used_ns);
 }
 
 static struct hl_room room_now(const struct hl_l3d *d)
@@ -67,11 +97,6 @@ static struct hl_room room_now(const struct hl_l3d *d)
                             .writes_behind = d->l4->mode == HL_API_ARCHIVE_MODE_WRITE_BEHIND};
 }
 
-static uint64_t pool_bytes(uint64_t size)
-{
-    return hl_pool_units(size) * HL_POOL_UNIT;
-}
-
 /* Frees at least what an extent of `size` bytes needs and, if more can be evicted, continues down
  * to the low watermark. `spill`: shards may be archived for it, which takes time. */
 static hl_status make_room(struct hl_l3d *d, uint64_t size, bool spill,
@@ -84,12 +109,13 @@ static hl_status make_room(struct hl_l3d *d, uint64_t size, bool spill,
     };
     const struct hl_room room = room_now(d);
     uint64_t need = pool_bytes(size), more = hl_room_to_free(&room, need, d->l4->opts.low_pct);
+    struct making m = {.d = d, .need = need, .until_ns = hl_now_ns() + EXTRA_NS};
     for (int kind = 0; kind < HL_ROOM_KINDS && evicted->bytes + evicted->held == 0; kind++) {
         const struct hl_pool_eviction what = {.bytes = kind == HL_ROOM_SPILLED ? need : more,
                                               .hold_ns = d->l4->opts.hold_ms * HL_NS_PER_MS,
                                               .may_go = may_go[kind],
-                                              .rank = l4_order_rank,
-                                              .arg = d};
+                                              .rank = rank_of,
+                                              .arg = &m};
         if (hl_room_gives(&room, (enum hl_room_kind)kind, spill))
             HL_TRY(hl_pool_evict(d->pool, &what, evicted));
     }
@@ -126,6 +152,7 @@ static hl_status alloc_once(struct hl_l3d *d, const struct l4_want *w, struct hl
 
 void l4_filled(struct hl_l3d *d)
 {
+    atomic_fetch_add(&d->l4->evictable, 1);
     pthread_mutex_lock(&d->l4->filling_lock);
     d->l4->filling--;
     pthread_mutex_unlock(&d->l4->filling_lock);
@@ -208,10 +235,83 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_
     }
 }
 
+/* ---- for those who must not wait ------------------------------------------------------------- */
+
+static void make_run(struct work *w)
+{
+    struct l4_maker *m = (struct l4_maker *)w;
+    m->comes = !atomic_load_explicit(&m->d->stopping, memory_order_relaxed) &&
+               room_comes(m->d, m->size, false);
+    hl_error_clear();
+}
+
+static void maker_ends(struct l4_maker *m, bool comes)
+{
+    pthread_mutex_lock(&m->lock);
+    m->running = false;
+    if (!comes) {
+        m->none_size = m->size;
+        m->none_evictable = m->evictable;
+        m->none_until_ns = hl_now_ns() + NONE_NS;
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void make_done(struct work *w)
+{
+    struct l4_maker *m = (struct l4_maker *)w;
+    maker_ends(m, m->comes);
+}
+
+static void make_begin(void *arg)
+{
+    struct hl_l3d *d = arg;
+    struct l4_maker *m = &d->l4->maker;
+    m->work = (struct work){.run = make_run, .done = make_done};
+    if (d->stopping)
+        maker_ends(m, false);
+    else
+        workers_add(d->l4->loads, &m->work);
+}
+
+/* False: it has just been tried, in vain. The answer is remembered only for a moment, because
+ * shards are used and unpinned, too. */
+static bool maker_asked(struct hl_l3d *d, uint64_t size)
+{
+    struct l4_maker *m = &d->l4->maker;
+    pthread_mutex_lock(&m->lock);
+    const unsigned evictable = atomic_load(&d->l4->evictable);
+    bool none =
+        size >= m->none_size && evictable == m->none_evictable && hl_now_ns() < m->none_until_ns;
+    if (!none && !m->running && !atomic_load_explicit(&d->stopping, memory_order_relaxed)) {
+        m->running = true;
+        m->d = d;
+        m->size = size;
+        m->evictable = evictable;
+        hl_loop_post(d->loop, make_begin, d);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return !none;
+}
+
+static bool maker_runs(struct l4_maker *m)
+{
+    pthread_mutex_lock(&m->lock);
+    bool runs = m->running;
+    pthread_mutex_unlock(&m->lock);
+    return runs;
+}
+
+void l4_room_stop(struct hl_l3d *d)
+{
+    while (maker_runs(&d->l4->maker))
+        uv_run(hl_loop_uv(d->loop), UV_RUN_ONCE);
+}
+
 hl_status l4_try_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_extent *out)
 {
     hl_status st = alloc_once(d, want, out);
-    if (st != HL_ENOSPC || !can_make_room(d, want->size) || !room_comes(d, want->size, false))
+    if (st != HL_ENOSPC || !can_make_room(d, want->size) || !maker_asked(d, want->size))
         return st;
     return hl_fail(
         HL_EBUSY,

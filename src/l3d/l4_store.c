@@ -44,10 +44,10 @@ static hl_status make_way(struct hl_archive *a, const struct hl_pool_ref *ref, c
 hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
 {
     struct hl_pool_ref ref;
-    uint64_t size;
     struct hl_archive *a;
-    if (l4_has(d, id, &size))
-        return HL_OK;
+    hl_status there = l4_look(d, id);
+    if (there != HL_ENOENT && there != HL_ECORRUPT)
+        return there;
     HL_TRY(l4_need(d, &a));
     HL_TRY(claim_sign(d, a));
     HL_TRY(hl_pool_pin(d->pool, id, 0, &ref));
@@ -63,7 +63,9 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
     if (st != HL_EEXIST)
         l4_count_transfer(HL_API_TIER_L3, HL_API_TIER_L4, ref.size, begun_ns, st);
     hl_pool_unpin(d->pool, &ref);
-    if (st == HL_OK)
+    if (st == HL_OK) {
         l4_bad_clear(d, id);
+        atomic_fetch_add(&d->l4->evictable, 1);
+    }
     return st == HL_EEXIST && !l4_bad_has(d, id) ? HL_OK : st;
 }

@@ -2,6 +2,7 @@
  * there. */
 #include "support/test.h"
 
+#include "base/clock.h"
 #include "integration/l3_archive_world.h"
 
 /* ---- methods --------------------------------------------------------------------------------- */
@@ -71,6 +72,55 @@ TEST(what_is_in_neither_is_not_found_and_what_is_no_shard_not_archived)
     assert_int_equal(ask(&p, "dropArchived", ids(&s, 1), "dropped"), 0);
     assert_int_equal(call(&p, "archive", json_pack("{s:[s]}", "ids", "nonsense"), &r), HL_EINVAL);
     helios_close(c);
+    free(s.bytes);
+    end(&p);
+}
+
+TEST(a_shard_whose_archived_file_is_gone_stays_in_the_pool_and_is_archived_again)
+{
+    struct place p;
+    char path[256];
+    begin(&p, "64MiB", "manual");
+    struct shard s = new_shard(&p, 3 * MIB, 5);
+    archived_path(&p, &s, path, sizeof(path));
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 0);
+    assert_int_equal(pool_number(&p, "shards"), 1);
+    assert_int_equal(l4_number(&p, "shards"), 0);
+    assert_metric(&p, "\nhelios_fault_total{cause=\"missing\",path=\"archive\"} 1\n");
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(unlink(path), 0);
+    /* each list of the archive, as a sweep asks for it, has all files looked at */
+    for (uint64_t end = hl_now_ns() + TEST_PATIENCE_NS; l4_number(&p, "shards") != 0;) {
+        json_decref(must(&p, "listArchived", NULL));
+        assert_true(hl_now_ns() < end);
+    }
+    assert_metric(&p, "\nhelios_fault_total{cause=\"missing\",path=\"archive\"} 2\n");
+    assert_metric(&p, "\nhelios_archive_up 1\n");
+    free(s.bytes);
+    end(&p);
+}
+
+TEST(an_archive_that_is_away_is_not_empty)
+{
+    struct place p;
+    char aside[160];
+    begin(&p, "64MiB", "manual");
+    struct shard s = new_shard(&p, 3 * MIB, 5);
+    snprintf(aside, sizeof(aside), "%s.aside", p.archive);
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
+    assert_int_equal(rename(p.archive, aside), 0);
+    assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 0);
+    assert_int_equal(pool_number(&p, "shards"), 1);
+    assert_int_equal(l4_number(&p, "shards"), 1);
+    assert_metric(&p, "\nhelios_archive_up 0\n");
+    assert_int_equal(rename(aside, p.archive), 0);
+    for (uint64_t end = hl_now_ns() + TEST_PATIENCE_NS;
+         ask(&p, "evict", ids(&s, 1), "evicted") != 1;)
+        assert_true(hl_now_ns() < end);
+    assert_metric(&p, "\nhelios_archive_up 1\n");
     free(s.bytes);
     end(&p);
 }
@@ -200,11 +250,22 @@ TEST(a_pool_smaller_than_the_models_serves_them_all)
     end(&p);
 }
 
+/* The network's thread does not wait: the caller does. */
+static hl_status put_waiting(struct hl_net_client *net, const struct shard *s)
+{
+    struct hl_id id;
+    hl_status st = HL_EBUSY;
+    for (int i = 0; i < MS / 10 && st == HL_EBUSY; i++) {
+        st = hl_net_put(net, s->bytes, s->size, s->crc, MS, &id);
+        nap_ms(10);
+    }
+    return st;
+}
+
 TEST(a_put_over_the_network_waits_for_room)
 {
     struct place p;
     struct hl_net_client *net = NULL;
-    struct hl_id id;
     begin(&p, "16MiB", "manual");
     struct shard s[2] = {new_shard(&p, 7 * MIB, 1), new_shard(&p, 7 * MIB, 2)};
     struct shard more = shard_make(id_of(9), 6 * MIB, 3, 1);
@@ -213,14 +274,9 @@ TEST(a_put_over_the_network_waits_for_room)
         hl_net_connect(hl_json_str(json_object_get(r, "pool"), "dataAddress", ""), MS, &net),
         HL_OK);
     json_decref(r);
-    assert_int_equal(hl_net_put(net, more.bytes, more.size, more.crc, MS, &id), HL_ENOSPC);
+    assert_int_equal(put_waiting(net, &more), HL_ENOSPC);
     assert_int_equal(ask(&p, "archive", ids(s, 2), "archived"), 2);
-    hl_status st = HL_EBUSY; /* the network's thread does not wait: the caller does */
-    for (int i = 0; i < MS / 10 && st == HL_EBUSY; i++) {
-        st = hl_net_put(net, more.bytes, more.size, more.crc, MS, &id);
-        nap_ms(10);
-    }
-    assert_int_equal(st, HL_OK);
+    assert_int_equal(put_waiting(net, &more), HL_OK);
     assert_exact(&p);
     hl_net_close(net);
     read_by_all(&p, s, 2);

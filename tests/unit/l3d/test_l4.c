@@ -165,18 +165,6 @@ TEST_IN(setup, teardown, a_cut_that_runs_keeps_its_shards)
     assert_false(pool_has(r, derived));
 }
 
-TEST_IN(setup, teardown, who_can_not_wait_is_told_that_room_comes)
-{
-    struct rig *r = *state;
-    struct hl_pool_extent x;
-    use_archive(r);
-    fill_pool(r);
-    assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, 0}), HL_OK);
-    assert_int_equal(l4_try_alloc(&r->d, &unit, &x), HL_EBUSY);
-    assert_false(pool_has(r, (struct hl_id){7, 0}));
-    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_OK);
-}
-
 TEST_IN(setup, teardown, a_cache_of_the_archive_archives_what_has_to_go)
 {
     struct rig *r = *state;
@@ -185,7 +173,6 @@ TEST_IN(setup, teardown, a_cache_of_the_archive_archives_what_has_to_go)
     use_archive(r);
     r->l4.mode = HL_API_ARCHIVE_MODE_WRITE_BEHIND;
     fill_pool(r);
-    assert_int_equal(l4_try_alloc(&r->d, &unit, &x), HL_ENOSPC); /* archiving takes time */
     assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_OK);
     for (uint64_t i = 0; i < UNITS; i++) {
         const struct hl_id id = {7, i};
@@ -226,24 +213,6 @@ TEST_IN(setup, teardown, nobody_waits_for_room_that_nobody_wants)
     atomic_store(&r->d.stopping, true);
     assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ECANCELED);
     assert_true(pool_has(r, (struct hl_id){7, 0})); /* nothing was evicted for it */
-}
-
-TEST_IN(setup, teardown, a_shard_used_just_now_stays)
-{
-    struct rig *r = *state;
-    struct hl_pool_extent x;
-    use_archive(r);
-    r->l4.opts.hold_ms = HOUR_MS;
-    fill_pool(r);
-    for (uint64_t i = 0; i < UNITS; i++) {
-        struct hl_pool_ref ref;
-        assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, i}), HL_OK);
-        assert_int_equal(hl_pool_find(r->d.pool, (struct hl_id){7, i}, &ref), HL_OK);
-        hl_pool_touch(r->d.pool, &ref);
-    }
-    assert_int_equal(l4_try_alloc(&r->d, &unit, &x), HL_EBUSY);
-    for (uint64_t i = 0; i < UNITS; i++)
-        assert_true(pool_has(r, (struct hl_id){7, i}));
 }
 
 /* The pool is full, and everything in it is archived. */
