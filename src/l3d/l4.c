@@ -64,10 +64,12 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     uint32_t want = 0;
     struct hl_archive *a;
     HL_TRY(l4_need(d, &a));
-    HL_TRY(hl_archive_crc(a, x->id, &want));
     uint64_t begun_ns = hl_now_ns();
-    hl_status st = hl_archive_get(a, x->id, x->ptr, x->size, want);
-    l4_count_transfer(HL_API_TIER_L4, HL_API_TIER_L3, x->size, begun_ns, st);
+    hl_status st = hl_archive_crc(a, x->id, &want);
+    if (st == HL_OK) {
+        st = hl_archive_get(a, x->id, x->ptr, x->size, want);
+        l4_count_transfer(HL_API_TIER_L4, HL_API_TIER_L3, x->size, begun_ns, st);
+    }
     if (st == HL_ECORRUPT)
         l4_bad_mark(d, x->id);
     if (st == HL_ENOENT)

@@ -297,7 +297,7 @@ class Recover(unittest.TestCase):
             found = {v["model"]: v for v in c.json("recover", "--dry-run")["versions"]}
             self.assertEqual({m: v["state"] for m, v in found.items()}, {"good": "restored", "gone": "skipped", "short": "skipped"})
             self.assertIn("neither in the pool nor in the archive", found["gone"]["reason"])
-            self.assertRegex(found["short"]["reason"], rf"shard {first['short']} .* has CRC")
+            self.assertRegex(found["short"]["reason"], rf"shard {first['short']} .*has CRC")
             self.assertEqual(c.run("recover").returncode, 1)
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["good"])
 

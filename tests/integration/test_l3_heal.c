@@ -66,6 +66,32 @@ TEST(a_damaged_archived_copy_counts_as_absent_and_is_replaced)
     end(&p);
 }
 
+TEST(a_bit_in_an_archived_header_is_noticed_after_a_restart)
+{
+    struct place p;
+    char path[256];
+    begin(&p, "64MiB", "manual");
+    struct shard s = new_shard(&p, MIB, 1);
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
+    world_kill(&p.w);
+    assert_int_equal(unlink(p.w.pool), 0);
+    archived_path(&p, &s, path, sizeof(path));
+    int fd = open(path, O_RDWR);
+    off_t at = strstr(s.bytes + 8, "\"a\"") + 1 - s.bytes; /* a tensor's name */
+    assert_int_equal(pwrite(fd, "c", 1, at), 1);
+    bool kept = fgetxattr(fd, "user.helios.crc32", NULL, 0) > 0;
+    close(fd);
+    world_launch(&p.w);
+    world_wait(&p.w);
+    connect_peer(&p);
+    if (kept) { /* else the file system keeps no attributes of users */
+        assert_int_equal(call(&p, "locate", ids(&s, 1), NULL), HL_ECORRUPT);
+        assert_int_equal(archived_count(&p), 0);
+    }
+    free(s.bytes);
+    end(&p);
+}
+
 static void assert_heal(struct place *p, const struct shard *s, json_t *sources, const char *state,
                         const char *source)
 {

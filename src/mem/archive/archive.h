@@ -82,8 +82,9 @@ hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint6
 hl_status hl_archive_read(struct hl_archive *a, struct hl_id id, uint64_t size, uint64_t offset,
                           void *dst, uint64_t len, uint32_t *crc) HL_CHECK;
 hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out) HL_CHECK;
-/* The CRC of a shard, computed from its own header alone, for a get when the metadata are lost.
- * HL_ENOENT when the header lacks the CRC of a tensor. */
+/* The CRC of a shard as it was stored. Where the medium has not kept it, it is computed from the
+ * shard's own header, and a changed bit in that header goes unnoticed; HL_ENOENT when the header
+ * lacks the CRC of a tensor. */
 hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out) HL_CHECK;
 /* Reads the whole shard and compares it with that CRC. */
 hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id) HL_CHECK;

@@ -1,8 +1,10 @@
 /* An archive in a directory: DIR/xx/ID.safetensors, where xx are the first two digits of ID. A put
  * writes ID.tmp there, syncs it, renames it without replacing and syncs the directory, so a name
- * without .tmp is always a whole shard. The trash is DIR/trash; its shards have other names, and
- * moves are renames. Links below DIR are never followed: everything is opened relative to
- * descriptors. The lock is on the directory itself and leaves no file behind. */
+ * without .tmp is always a whole shard. The shard's CRC-32 is an attribute of the file where the
+ * file system keeps attributes: the header alone can't tell that one of its own bits has changed.
+ * The trash is DIR/trash; its shards have other names, and moves are renames. Links below DIR are
+ * never followed: everything is opened relative to descriptors. The lock is on the directory itself
+ * and leaves no file behind. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,18 +16,21 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/crc32.h"
+#include "base/text.h"
 #include "mem/archive/ops.h"
 #include "os/file.h"
 
 /* A piece is small enough that what was summed is still in the cache when the kernel copies it, or
  * the reverse. */
-#define PIECE  ((uint64_t)512 << 10)
-#define AHEAD  ((uint64_t)8 << 20) /* written back while the rest is summed */
-#define SUFFIX ".safetensors"
-#define TEMP   ".tmp"
+#define PIECE    ((uint64_t)512 << 10)
+#define AHEAD    ((uint64_t)8 << 20) /* written back while the rest is summed */
+#define SUFFIX   ".safetensors"
+#define TEMP     ".tmp"
+#define CRC_ATTR "user.helios.crc32" /* 8 digits */
 
 struct dir {
     struct hl_archive base;
@@ -263,6 +268,24 @@ static hl_status open_sub(const struct dir *d, struct hl_id id, bool make, int *
     return HL_OK;
 }
 
+struct crc_text {
+    char s[9];
+};
+
+static struct crc_text crc_text(uint32_t crc)
+{
+    struct crc_text t;
+    snprintf(t.s, sizeof(t.s), "%08" PRIx32, crc);
+    return t;
+}
+
+static hl_status write_crc(const struct dir *d, struct hl_id id, int fd, uint32_t crc)
+{
+    if (fsetxattr(fd, CRC_ATTR, crc_text(crc).s, 8, 0) != 0 && errno != EOPNOTSUPP)
+        return fail_dir(d, id, "write the checksum of");
+    return HL_OK;
+}
+
 static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, const void *bytes,
                               uint64_t size, uint32_t crc)
 {
@@ -294,6 +317,7 @@ static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, cons
                        "archive: shard %s: the bytes have CRC %08" PRIx32 ", expected %08" PRIx32
                        "; it is not stored",
                        hl_id_format(id).s, got, crc);
+    HL_TRY(write_crc(d, id, fd, crc));
     if (fsync(fd) != 0)
         return fail_dir(d, id, "sync");
     return HL_OK;
@@ -361,6 +385,44 @@ static hl_status dir_put(struct hl_archive *a, struct hl_id id, const void *byte
     return st;
 }
 
+/* O_NONBLOCK: a FIFO with that name must not block us. */
+static hl_status open_shard(const struct dir *d, struct hl_id id, int *out, struct stat *sb)
+{
+    HL_AUTO(hl_closep) int sub = -1;
+    HL_TRY(open_sub(d, id, 0, &sub));
+    int fd = openat(sub, name_of(id, SUFFIX).s, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, sb) == 0) {
+        *out = fd;
+        return HL_OK;
+    }
+    hl_status st = fail_dir(d, id, "read");
+    hl_closep(&fd);
+    return st;
+}
+
+/* HL_ENOENT: an earlier release has stored the shard, or the file system keeps no attributes. */
+static hl_status dir_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
+{
+    const struct dir *d = (const struct dir *)a;
+    struct name name = name_of(id, SUFFIX);
+    struct stat sb;
+    char text[9] = "";
+    uint64_t crc = 0;
+    HL_AUTO(hl_closep) int fd = -1;
+    HL_TRY(open_shard(d, id, &fd, &sb));
+    ssize_t n = S_ISREG(sb.st_mode) ? fgetxattr(fd, CRC_ATTR, text, 8) : 0;
+    if (n < 0 && (errno == ENODATA || errno == EOPNOTSUPP))
+        return HL_ENOENT;
+    if (n < 0 && errno != ERANGE)
+        return fail_dir(d, id, "read the checksum of");
+    if (n != 8 || !hl_parse_hex(text, 8, &crc) || strcmp(crc_text((uint32_t)crc).s, text) != 0)
+        return hl_fail(HL_ECORRUPT,
+                       "archive: %s/%.2s/%s has no valid checksum in its attribute " CRC_ATTR,
+                       d->path, name.s, name.s);
+    *out = (uint32_t)crc;
+    return HL_OK;
+}
+
 static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, uint64_t offset,
                           void *dst, uint64_t len, uint32_t *crc)
 {
@@ -368,12 +430,8 @@ static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
     struct name name = name_of(id, SUFFIX);
     struct stat sb;
     uint32_t sum = 0;
-    HL_AUTO(hl_closep) int sub = -1;
-    HL_TRY(open_sub(d, id, 0, &sub));
-    /* O_NONBLOCK: a FIFO with that name must not block us. */
-    HL_AUTO(hl_closep) int fd = openat(sub, name.s, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &sb) != 0)
-        return fail_dir(d, id, "read");
+    HL_AUTO(hl_closep) int fd = -1;
+    HL_TRY(open_shard(d, id, &fd, &sb));
     if (!S_ISREG(sb.st_mode) || (uint64_t)sb.st_size != size)
         return hl_fail(HL_ECORRUPT,
                        "archive: %s/%.2s/%s is not the file of %" PRIu64
@@ -551,12 +609,14 @@ static hl_status dir_claim_write(struct hl_archive *a, const char *text, size_t 
 
 const struct hl_archive_ops hl_archive_dir = {
     .scheme = "dir",
+    .reads_are_cheap = true,
     .open = dir_open,
     .close = dir_close,
     .scan = dir_scan,
     .put = dir_put,
     .read = dir_read,
     .remove = dir_remove,
+    .crc = dir_crc,
     .look = dir_look,
     .trash = dir_trash,
     .untrash = dir_untrash,

@@ -47,6 +47,7 @@ const atomic_bool *archive_take_stop(void);
 
 struct hl_archive_ops {
     const char *scheme;
+    bool reads_are_cheap; /* of a header: no request to another host */
     hl_status (*open)(const char *rest, const struct hl_archive_options *options,
                       struct hl_archive **out);
     void (*close)(struct hl_archive *a);

@@ -17,6 +17,8 @@
 #include "support/fault.h"
 #include "unit/mem/archive/archive_rig.h"
 
+#define CRC_ATTR "user.helios.crc32"
+
 struct text {
     char s[200];
 };
@@ -213,6 +215,7 @@ TEST_IN(rig_setup, rig_teardown, damage_on_the_disk_is_noticed)
     assert_error_has(path.s);
     assert_int_equal(hl_archive_crc(r->archive, s.id, &crc), HL_OK); /* as it was put */
     assert_int_equal(crc, s.crc);
+    (void)!fremovexattr(fd, CRC_ATTR);        /* a file of an earlier release */
     for (off_t len = 0; len < 20; len += 4) { /* short from the beginning */
         assert_int_equal(ftruncate(fd, len), 0);
         rig_reopen(r, 0);
@@ -231,6 +234,65 @@ TEST_IN(rig_setup, rig_teardown, damage_on_the_disk_is_noticed)
     free(s.bytes);
     fault_shown("archive-dir", "corrupt", "noticed-refused");
     fault_shown("archive-dir", "wrong-size", "noticed-refused");
+}
+
+/* What a load does after a restart, when only the archive knows the checksum. */
+static hl_status load_again(struct rig *r, const struct shard *s)
+{
+    char back[4096];
+    uint32_t crc = 0;
+    assert_true(s->size <= sizeof(back));
+    rig_reopen(r, 0);
+    hl_status st = hl_archive_crc(r->archive, s->id, &crc);
+    return st != HL_OK ? st : hl_archive_get(r->archive, s->id, back, s->size, crc);
+}
+
+TEST_IN(rig_setup, rig_teardown, every_bit_of_a_stored_shard_is_checked_after_a_restart)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 100, 1, 1);
+    char crc[8];
+    if (!r->keeps_crc)
+        TEST_SKIP("the file system keeps no attributes of users");
+    assert_int_equal(put(r, &s), HL_OK);
+    struct text path = path_of(r, s.id, ".safetensors");
+    int fd = open(path.s, O_RDWR);
+    for (uint64_t bit = 0; bit < 8 * s.size; bit++) {
+        char byte = (char)(s.bytes[bit / 8] ^ 1 << bit % 8);
+        assert_int_equal(pwrite(fd, &byte, 1, (off_t)bit / 8), 1);
+        if (load_again(r, &s) != HL_ECORRUPT)
+            fail_msg("bit %u of byte %u is not checked", (unsigned)bit % 8, (unsigned)bit / 8);
+        assert_int_equal(pwrite(fd, &s.bytes[bit / 8], 1, (off_t)bit / 8), 1);
+    }
+    assert_int_equal(fgetxattr(fd, CRC_ATTR, crc, sizeof(crc)), sizeof(crc));
+    for (unsigned bit = 0; bit < 8 * sizeof(crc); bit++) {
+        crc[bit / 8] ^= (char)(1 << bit % 8);
+        assert_int_equal(fsetxattr(fd, CRC_ATTR, crc, sizeof(crc), 0), 0);
+        if (load_again(r, &s) != HL_ECORRUPT)
+            fail_msg("bit %u of the checksum is not checked", bit);
+        crc[bit / 8] ^= (char)(1 << bit % 8);
+    }
+    assert_int_equal(fsetxattr(fd, CRC_ATTR, crc, 7, 0), 0);
+    assert_int_equal(load_again(r, &s), HL_ECORRUPT);
+    assert_int_equal(fsetxattr(fd, CRC_ATTR, crc, sizeof(crc), 0), 0);
+    assert_int_equal(load_again(r, &s), HL_OK);
+    assert_int_equal(fremovexattr(fd, CRC_ATTR), 0);
+    assert_int_equal(load_again(r, &s), HL_OK); /* as an earlier release has stored it */
+    close(fd);
+    free(s.bytes);
+}
+
+TEST_IN(rig_setup, rig_teardown, the_checksum_goes_to_the_trash_and_back)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 100, 1, 0);
+    if (!r->keeps_crc)
+        TEST_SKIP("the file system keeps no attributes of users");
+    assert_int_equal(put(r, &s), HL_OK);
+    assert_int_equal(hl_archive_trash(r->archive, s.id, 1, NULL), HL_OK);
+    assert_int_equal(hl_archive_untrash(r->archive, s.id), HL_OK);
+    assert_int_equal(load_again(r, &s), HL_OK);
+    free(s.bytes);
 }
 
 TEST_IN(rig_setup, rig_teardown, a_file_that_went_away_is_not_found)
