@@ -126,8 +126,9 @@ struct hl_archive_trashed {
     char place[80]; /* below the archive's URL */
 };
 
-/* Moves the shard to the trash, durably. If the caller dies meanwhile, the shard is in one of the
- * two places or in both. `out` (may be NULL) says where it is now. */
+/* Moves the shard to the trash, durably unless a disk fails, which is logged. If the caller dies
+ * meanwhile, the shard is in one of the two places or in both. `out` (may be NULL) says where it is
+ * now. */
 hl_status hl_archive_trash(struct hl_archive *a, struct hl_id id, int64_t now_ms,
                            struct hl_archive_trashed *out) HL_CHECK;
 /* HL_ENOENT: the shard is not in the trash; HL_EEXIST: it is stored already. */
@@ -154,7 +155,8 @@ struct hl_archive_claim {
 void hl_archive_claimed(struct hl_archive *a, struct hl_archive_claim *out);
 /* Writes the claim again if its object is gone. As hl_archive_claim. */
 hl_status hl_archive_claim_keep(struct hl_archive *a) HL_CHECK;
-/* Replaces the claim; durable on return. One call at a time. */
+/* Replaces the claim. In force on return, and durable at the latest before the next shard is
+ * stored. One call at a time. */
 hl_status hl_archive_claim(struct hl_archive *a, const struct hl_archive_claim *claim) HL_CHECK;
 
 /* CRC of a safetensors file of `size` bytes whose first `len` bytes hold the header, combined from

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/crc32.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "mem/archive/ops.h"
 #include "os/file.h"
@@ -32,9 +34,12 @@
 #define TEMP     ".tmp"
 #define CRC_ATTR "user.helios.crc32" /* 8 digits */
 
+/* If a name below DIR itself could not be synced, the next thread that needs one syncs it:
+ * `changed` counts the names made, `synced` those of them that are on disk. */
 struct dir {
     struct hl_archive base;
     int fd;
+    atomic_uint changed, synced;
     char path[PATH_MAX];
 };
 
@@ -248,24 +253,70 @@ static hl_status fail_away(const struct dir *d)
                    d->path);
 }
 
-static hl_status open_sub(const struct dir *d, struct hl_id id, bool make, int *out)
+/* Makes the directory below DIR unless it is there. It is counted before and after: another thread
+ * that finds it already there then syncs it, too. -1 and errno: it could not be made. */
+static int make_sub(struct dir *d, const char *name)
 {
-    char prefix[3];
-    memcpy(prefix, hl_id_format(id).s, 2);
-    prefix[2] = '\0';
-    int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    int fd = openat(d->fd, prefix, flags);
-    if (fd < 0 && errno == ENOENT && make) {
-        if (mkdirat(d->fd, prefix, 0700) != 0 && errno != EEXIST)
-            return fail_dir(d, id, "write");
-        if (fsync(d->fd) != 0)
-            return fail_dir(d, id, "sync the directory of");
-        fd = openat(d->fd, prefix, flags);
-    }
+    atomic_fetch_add(&d->changed, 1);
+    int rc = mkdirat(d->fd, name, 0700);
+    atomic_fetch_add(&d->changed, 1);
+    return rc;
+}
+
+/* Returns -1 and errno while a name below DIR can't be brought to disk. */
+static int sync_top(struct dir *d)
+{
+    unsigned changed = atomic_load(&d->changed);
+    if (atomic_load(&d->synced) == changed)
+        return 0;
+    if (fsync(d->fd) != 0)
+        return -1;
+    atomic_store(&d->synced, changed);
+    return 0;
+}
+
+static int open_below(const struct dir *d, const char *name)
+{
+    return openat(d->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+struct prefix {
+    char s[3];
+};
+
+static struct prefix prefix_of(struct hl_id id)
+{
+    struct prefix p = {{0}};
+    memcpy(p.s, hl_id_format(id).s, 2);
+    return p;
+}
+
+static hl_status open_sub(const struct dir *d, struct hl_id id, int *out)
+{
+    int fd = open_below(d, prefix_of(id).s);
     if (fd < 0)
-        return fail_dir(d, id, make ? "write" : "read");
+        return fail_dir(d, id, "read");
     *out = fd;
     return HL_OK;
+}
+
+/* The same for a writer, who needs the directory on disk. */
+static hl_status need_sub(struct dir *d, struct hl_id id, int *out)
+{
+    const struct prefix prefix = prefix_of(id);
+    int fd = open_below(d, prefix.s);
+    if (fd < 0 && errno == ENOENT) {
+        if (make_sub(d, prefix.s) != 0 && errno != EEXIST)
+            return fail_dir(d, id, "write");
+        fd = open_below(d, prefix.s);
+    }
+    if (fd >= 0 && sync_top(d) == 0) {
+        *out = fd;
+        return HL_OK;
+    }
+    hl_status st = fail_dir(d, id, fd < 0 ? "write" : "sync the directory of");
+    hl_closep(&fd);
+    return st;
 }
 
 struct crc_text {
@@ -323,19 +374,23 @@ static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, cons
     return HL_OK;
 }
 
-/* The name must be free: a foreign file with that name is kept. */
+/* The name must be free: a foreign file with that name is kept. -1 and errno: nothing was done. */
+static int rename_file(int from, const char *name, int to, const char *as)
+{
+    struct stat sb;
+    int rc = renameat2(from, name, to, as, RENAME_NOREPLACE);
+    if (rc == 0 || (errno != EINVAL && errno != ENOSYS))
+        return rc;
+    /* The file system can't rename without replacing. The directory is locked, so no other process
+     * writes here. */
+    return fstatat(to, as, &sb, AT_SYMLINK_NOFOLLOW) == 0 ? (errno = EEXIST, -1)
+                                                          : renameat(from, name, to, as);
+}
+
 static hl_status publish_shard(const struct dir *d, struct hl_id id, int sub)
 {
     struct name temp = name_of(id, TEMP), final = name_of(id, SUFFIX);
-    struct stat sb;
-    int rc = renameat2(sub, temp.s, sub, final.s, RENAME_NOREPLACE);
-    if (rc != 0 && (errno == EINVAL || errno == ENOSYS)) {
-        /* The file system can't rename without replacing. The directory is locked, so no other
-         * process writes here. */
-        rc = fstatat(sub, final.s, &sb, AT_SYMLINK_NOFOLLOW) == 0
-                 ? (errno = EEXIST, -1)
-                 : renameat(sub, temp.s, sub, final.s);
-    }
+    int rc = rename_file(sub, temp.s, sub, final.s);
     if (rc != 0 && errno == EEXIST)
         errno = ENOTDIR;
     if (rc != 0)
@@ -366,12 +421,12 @@ static int open_temp(int sub, const char *name)
 static hl_status dir_put(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
                          uint32_t crc)
 {
-    const struct dir *d = (const struct dir *)a;
+    struct dir *d = (struct dir *)a;
     struct name temp = name_of(id, TEMP);
     HL_AUTO(hl_closep) int sub = -1;
     if (!is_here(d))
         return fail_away(d);
-    HL_TRY(open_sub(d, id, 1, &sub));
+    HL_TRY(need_sub(d, id, &sub));
     HL_AUTO(hl_closep) int fd = open_temp(sub, temp.s);
     if (fd < 0 && errno == EEXIST)
         errno = ENOTDIR;
@@ -389,7 +444,7 @@ static hl_status dir_put(struct hl_archive *a, struct hl_id id, const void *byte
 static hl_status open_shard(const struct dir *d, struct hl_id id, int *out, struct stat *sb)
 {
     HL_AUTO(hl_closep) int sub = -1;
-    HL_TRY(open_sub(d, id, 0, &sub));
+    HL_TRY(open_sub(d, id, &sub));
     int fd = openat(sub, name_of(id, SUFFIX).s, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, sb) == 0) {
         *out = fd;
@@ -463,7 +518,7 @@ static hl_status dir_look(struct hl_archive *a, struct hl_id id, uint64_t size)
     struct name name = name_of(id, SUFFIX);
     struct stat sb;
     HL_AUTO(hl_closep) int sub = -1;
-    hl_status st = open_sub(d, id, 0, &sub);
+    hl_status st = open_sub(d, id, &sub);
     if (st == HL_OK && fstatat(sub, name.s, &sb, AT_SYMLINK_NOFOLLOW) != 0)
         st = fail_dir(d, id, "look at");
     if (!is_here(d)) /* asked last: what was seen before is then from this directory */
@@ -479,7 +534,7 @@ static hl_status dir_remove(struct hl_archive *a, struct hl_id id)
 {
     const struct dir *d = (const struct dir *)a;
     HL_AUTO(hl_closep) int sub = -1;
-    HL_TRY(open_sub(d, id, 0, &sub));
+    HL_TRY(open_sub(d, id, &sub));
     if (unlinkat(sub, name_of(id, SUFFIX).s, 0) != 0 && errno != ENOENT)
         return fail_dir(d, id, "remove");
     /* No reader finds the shard any more. If the system crashes before this is on disk, the shard
@@ -503,66 +558,70 @@ static hl_status fail_trash(const struct dir *d, const char *name, const char *w
                    d->path, name);
 }
 
-static hl_status open_trash(const struct dir *d, const char *name, int *out)
+static hl_status open_trash(struct dir *d, const char *name, int *out)
 {
-    int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    if (mkdirat(d->fd, HL_ARCHIVE_TRASH, 0700) == 0) {
-        if (fsync(d->fd) != 0)
-            return fail_trash(d, name, "sync the directory of");
-    } else if (errno != EEXIST) {
-        return fail_trash(d, name, "make the directory of");
+    int fd = open_below(d, HL_ARCHIVE_TRASH);
+    if (fd < 0 && errno == ENOENT) {
+        if (make_sub(d, HL_ARCHIVE_TRASH) != 0 && errno != EEXIST)
+            return fail_trash(d, name, "make the directory of");
+        fd = open_below(d, HL_ARCHIVE_TRASH);
     }
-    int fd = openat(d->fd, HL_ARCHIVE_TRASH, flags);
-    if (fd < 0)
-        return fail_trash(d, name, "open");
-    *out = fd;
-    return HL_OK;
+    if (fd >= 0 && sync_top(d) == 0) {
+        *out = fd;
+        return HL_OK;
+    }
+    hl_status st = fail_trash(d, name, fd < 0 ? "open" : "sync the directory of");
+    hl_closep(&fd);
+    return st;
 }
 
-/* The directory is locked, so no other process writes here; a file with the target name is foreign
- * and is kept. */
-static hl_status move_file(int from, const char *name, int to, const char *as)
+/* -1 and errno: the file is where it was. If a moved file is not confirmed, it is moved back; where
+ * that is impossible, the move stands, so that the index and the directory agree. */
+static int move_file(int from, const char *name, int to, const char *as)
 {
-    struct stat sb;
-    int rc = renameat2(from, name, to, as, RENAME_NOREPLACE);
-    if (rc != 0 && (errno == EINVAL || errno == ENOSYS))
-        rc = fstatat(to, as, &sb, AT_SYMLINK_NOFOLLOW) == 0 ? (errno = EEXIST, -1)
-                                                            : renameat(from, name, to, as);
-    if (rc != 0)
-        return HL_EIO; /* errno says why */
+    if (rename_file(from, name, to, as) != 0)
+        return -1;
     /* Syncs the new name first: after a crash the file has both names or the new one. */
-    return fsync(to) == 0 && fsync(from) == 0 ? HL_OK : HL_EIO;
+    if (fsync(to) == 0 && fsync(from) == 0)
+        return 0;
+    int err = errno;
+    if (rename_file(to, as, from, name) == 0) {
+        errno = err;
+        return -1;
+    }
+    hl_warn("archive: the move of %s to %s may be undone by a crash: %s", name, as, strerror(err));
+    return 0;
 }
 
 static hl_status dir_trash(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name)
 {
-    const struct dir *d = (const struct dir *)a;
+    struct dir *d = (struct dir *)a;
     (void)size;
     HL_AUTO(hl_closep) int sub = -1;
     HL_AUTO(hl_closep) int trash = -1;
-    HL_TRY(open_sub(d, id, 0, &sub));
+    HL_TRY(open_sub(d, id, &sub));
     HL_TRY(open_trash(d, name, &trash));
-    if (move_file(sub, name_of(id, SUFFIX).s, trash, name) != HL_OK)
+    if (move_file(sub, name_of(id, SUFFIX).s, trash, name) != 0)
         return fail_trash(d, name, "move a shard to");
     return HL_OK;
 }
 
 static hl_status dir_untrash(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name)
 {
-    const struct dir *d = (const struct dir *)a;
+    struct dir *d = (struct dir *)a;
     (void)size;
     HL_AUTO(hl_closep) int sub = -1;
     HL_AUTO(hl_closep) int trash = -1;
-    HL_TRY(open_sub(d, id, 1, &sub));
+    HL_TRY(need_sub(d, id, &sub));
     HL_TRY(open_trash(d, name, &trash));
-    if (move_file(trash, name, sub, name_of(id, SUFFIX).s) != HL_OK)
+    if (move_file(trash, name, sub, name_of(id, SUFFIX).s) != 0)
         return fail_trash(d, name, "move back");
     return HL_OK;
 }
 
 static hl_status dir_trash_remove(struct hl_archive *a, const char *name)
 {
-    const struct dir *d = (const struct dir *)a;
+    struct dir *d = (struct dir *)a;
     HL_AUTO(hl_closep) int trash = -1;
     HL_TRY(open_trash(d, name, &trash));
     if (unlinkat(trash, name, 0) != 0 && errno != ENOENT)
@@ -596,14 +655,23 @@ static hl_status dir_claim_read(struct hl_archive *a, char *out, size_t cap, siz
     return HL_OK;
 }
 
+/* Once renamed, the claim is in force: if it is not confirmed, the next put syncs it before its own
+ * shard. */
 static hl_status dir_claim_write(struct hl_archive *a, const char *text, size_t len)
 {
     static const char temp[] = HL_ARCHIVE_CLAIM TEMP;
-    const struct dir *d = (const struct dir *)a;
+    struct dir *d = (struct dir *)a;
     HL_AUTO(hl_closep) int fd = open_temp(d->fd, temp);
-    if (fd < 0 || pwrite(fd, text, len, 0) != (ssize_t)len || fsync(fd) != 0 ||
-        renameat(d->fd, temp, d->fd, HL_ARCHIVE_CLAIM) != 0 || fsync(d->fd) != 0)
+    ssize_t n = fd < 0 ? -1 : pwrite(fd, text, len, 0);
+    if (n >= 0 && (size_t)n != len) {
+        errno = ENOSPC;
+        n = -1;
+    }
+    if (n < 0 || fsync(fd) != 0 || renameat(d->fd, temp, d->fd, HL_ARCHIVE_CLAIM) != 0)
         return fail_claim(d, "write");
+    atomic_fetch_add(&d->changed, 1);
+    if (sync_top(d) != 0)
+        hl_warn("archive: %s/" HL_ARCHIVE_CLAIM " may be undone by a crash: %m", d->path);
     return HL_OK;
 }
 

@@ -69,7 +69,8 @@ struct hl_archive_ops {
     hl_status (*list)(struct hl_archive *a);
     /* CRC of the whole shard as the medium keeps it; HL_ENOENT when it keeps none. May be NULL. */
     hl_status (*crc)(struct hl_archive *a, struct hl_id id, uint32_t *out);
-    /* Move a shard to its name in the trash, and back; durable. Neither replaces an existing
+    /* Move a shard to its name in the trash, and back; durable. After a failure the shard is where
+     * it was. Neither replaces an existing
      * object. */
     hl_status (*trash)(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name);
     hl_status (*untrash)(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name);
