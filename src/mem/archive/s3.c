@@ -24,6 +24,7 @@
 #define PART_DEFAULT   ((uint64_t)64 << 20)
 #define PARTS_MAX      10000 /* S3's limit */
 #define CREDENTIAL_MAX 4096
+#define TAKE_BACK_MS   5000
 #define ABORTS_MAX     1000000 /* uploads aborted when an archive is opened */
 
 struct s3_archive {
@@ -458,8 +459,9 @@ static hl_status complete_upload(struct s3_archive *a, const char *key, const ch
     return bad ? hl_fail(HL_EIO, "archive s3://%s: %s: %s", a->s3.bucket, what, code) : HL_OK;
 }
 
+/* *sent: the object may exist from now on. */
 static hl_status put_parts(struct s3_archive *a, const char *key, const char *upload,
-                           const void *bytes, uint64_t size, const char *what)
+                           const void *bytes, uint64_t size, const char *what, bool *sent)
 {
     struct hl_buf list = HL_BUF(S3_XML_MAX);
     uint64_t part = a->part;
@@ -472,32 +474,22 @@ static hl_status put_parts(struct s3_archive *a, const char *key, const char *up
                       size - at < part ? size - at : part, what, &list);
     if (st == HL_OK)
         st = hl_buf_printf(&list, "</CompleteMultipartUpload>");
-    if (st == HL_OK)
+    if (st == HL_OK) {
+        *sent = true;
         st = complete_upload(a, key, upload, &list, what);
+    }
     hl_buf_fini(&list);
     return st;
-}
-
-static hl_status s3_head(struct s3_archive *a, const char *key, const char *what,
-                         struct s3_answer *out)
-{
-    HL_TRY(
-        s3_do(&a->s3, &(struct s3_request){.method = "HEAD", .key = key, .query = ""}, what, out));
-    hl_buf_fini(&out->text);
-    return HL_OK;
 }
 
 /* The store checked each part, but not that the object has all of them, in the right order. */
 static hl_status check_object(struct s3_archive *a, const char *key, uint64_t size, const char *crc,
                               const char *what)
 {
-    struct s3_answer got, gone;
-    HL_TRY(s3_head(a, key, what, &got));
+    struct s3_answer got;
+    HL_TRY(s3_head(&a->s3, key, 0, what, &got));
     if (got.length == size && strcmp(got.crc, crc) == 0)
         return HL_OK;
-    if (s3_do(&a->s3, &(struct s3_request){.method = "DELETE", .key = key, .query = ""}, what,
-              &gone) == HL_OK)
-        hl_buf_fini(&gone.text);
     return hl_fail(HL_EIO,
                    "archive s3://%s: %s: the store kept %" PRIu64 " of %" PRIu64
                    " bytes, checksum '%s'; it is not stored",
@@ -505,11 +497,11 @@ static hl_status check_object(struct s3_archive *a, const char *key, uint64_t si
 }
 
 static hl_status put_multipart(struct s3_archive *a, const char *key, const void *bytes,
-                               uint64_t size, const char *crc, const char *what)
+                               uint64_t size, const char *crc, const char *what, bool *sent)
 {
     char upload[UPLOAD_ID_MAX], why[HL_ERROR_TEXT_MAX];
     HL_TRY(start_upload(a, key, crc, what, upload, sizeof(upload)));
-    hl_status st = put_parts(a, key, upload, bytes, size, what);
+    hl_status st = put_parts(a, key, upload, bytes, size, what, sent);
     if (st == HL_OK)
         return check_object(a, key, size, crc, what);
     snprintf(why, sizeof(why), "%s", hl_error_text());
@@ -524,12 +516,49 @@ static hl_status put_multipart(struct s3_archive *a, const char *key, const void
     return hl_fail(st, "%s", why);
 }
 
+static hl_status put_object(struct s3_archive *a, const char *key, const void *bytes, uint64_t size,
+                            const char *crc, const char *what, bool *sent)
+{
+    struct s3_answer got;
+    if (size > a->part)
+        return put_multipart(a, key, bytes, size, crc, what, sent);
+    *sent = true;
+    HL_TRY(s3_do(
+        &a->s3,
+        &(struct s3_request){
+            .method = "PUT", .key = key, .query = "", .body = bytes, .body_len = size, .crc = crc},
+        what, &got));
+    hl_buf_fini(&got.text);
+    return HL_OK; /* the store has checked the payload's SHA-256 */
+}
+
+/* Whether the store may have made the object although the put failed. */
+static bool is_unclear(hl_status st)
+{
+    return st == HL_ECANCELED || st == HL_ETIMEDOUT || st == HL_EUNAVAIL || st == HL_EIO;
+}
+
+/* Returns the failure `st`. Else an object that the index does not know would stay until the
+ * archive is opened again. A thread that was stopped removes it all the same. */
+static hl_status take_back(struct s3_archive *a, const char *key, hl_status st)
+{
+    char why[HL_ERROR_TEXT_MAX];
+    snprintf(why, sizeof(why), "%s", hl_error_text());
+    const atomic_bool *stop = archive_take_stop();
+    hl_status removed = s3_remove_key(&a->s3, key, TAKE_BACK_MS, "remove what may be stored");
+    hl_archive_stop_with(stop);
+    if (removed != HL_OK)
+        hl_warn("an object may stay in the store until the archive is opened again: %s",
+                hl_error_text());
+    return hl_fail(st, "%s", why);
+}
+
 static hl_status s3_put(struct hl_archive *base, struct hl_id id, const void *bytes, uint64_t size,
                         uint32_t crc)
 {
     struct s3_archive *a = s3_of(base);
     char key[KEY_MAX], what[80], text[16];
-    struct s3_answer got;
+    bool sent = false;
     uint32_t sum = hl_crc32(0, bytes, (size_t)size);
     if (sum != crc)
         return hl_fail(HL_ECORRUPT,
@@ -539,15 +568,8 @@ static hl_status s3_put(struct hl_archive *base, struct hl_id id, const void *by
     key_of(&a->s3, id, key, sizeof(key));
     describe_shard(what, sizeof(what), "store", id);
     snprintf(text, sizeof(text), "%08" PRIx32, crc);
-    if (size > a->part)
-        return put_multipart(a, key, bytes, size, text, what);
-    HL_TRY(s3_do(
-        &a->s3,
-        &(struct s3_request){
-            .method = "PUT", .key = key, .query = "", .body = bytes, .body_len = size, .crc = text},
-        what, &got));
-    hl_buf_fini(&got.text);
-    return HL_OK; /* the store has checked the payload's SHA-256 */
+    hl_status st = put_object(a, key, bytes, size, text, what, &sent);
+    return sent && is_unclear(st) ? take_back(a, key, st) : st;
 }
 
 /* ---- gets ------------------------------------------------------------------------------------ */
@@ -584,7 +606,7 @@ static hl_status s3_crc(struct hl_archive *base, struct hl_id id, uint32_t *out)
     struct s3_answer got;
     uint64_t crc;
     key_of(&a->s3, id, key, sizeof(key));
-    HL_TRY(s3_head(a, key, describe_shard(what, sizeof(what), "look at", id), &got));
+    HL_TRY(s3_head(&a->s3, key, 0, describe_shard(what, sizeof(what), "look at", id), &got));
     if (strlen(got.crc) != 8 || !hl_parse_hex(got.crc, 8, &crc))
         return HL_ENOENT; /* another program put it there */
     *out = (uint32_t)crc;
@@ -596,7 +618,7 @@ static hl_status s3_remove(struct hl_archive *base, struct hl_id id)
     struct s3_archive *a = s3_of(base);
     char key[KEY_MAX], what[80];
     key_of(&a->s3, id, key, sizeof(key));
-    return s3_remove_key(&a->s3, key, describe_shard(what, sizeof(what), "remove", id));
+    return s3_remove_key(&a->s3, key, 0, describe_shard(what, sizeof(what), "remove", id));
 }
 
 static hl_status s3_look_at(struct hl_archive *base, struct hl_id id, uint64_t size)
@@ -633,7 +655,7 @@ static hl_status s3_trash_remove(struct hl_archive *base, const char *name)
     struct s3 *s = &s3_of(base)->s3;
     char key[KEY_MAX];
     snprintf(key, sizeof(key), "%s" TRASH "%s", s->prefix, name);
-    return s3_remove_key(s, key, "remove from the trash");
+    return s3_remove_key(s, key, 0, "remove from the trash");
 }
 
 static hl_status s3_claim_read(struct hl_archive *base, char *out, size_t cap, size_t *len)

@@ -73,10 +73,14 @@ void s3_fini(struct s3 *s);
  * it under both keys. */
 hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size,
                   const char *what) HL_CHECK;
+/* Size and metadata of an object. `timeout_ms`: 0 = that of the archive. */
+hl_status s3_head(struct s3 *s, const char *key, unsigned timeout_ms, const char *what,
+                  struct s3_answer *out) HL_CHECK;
 /* As hl_archive_look. */
 hl_status s3_look(struct s3 *s, const char *key, uint64_t size, const char *what) HL_CHECK;
 /* HL_OK also when the object is already gone. */
-hl_status s3_remove_key(struct s3 *s, const char *key, const char *what) HL_CHECK;
+hl_status s3_remove_key(struct s3 *s, const char *key, unsigned timeout_ms,
+                        const char *what) HL_CHECK;
 /* Read and write a small object as a whole. */
 hl_status s3_read_text(struct s3 *s, const char *key, const char *what, char *out, size_t cap,
                        size_t *len) HL_CHECK;

@@ -20,8 +20,8 @@ static hl_status copy_object(struct s3 *s, const char *from, const char *to, con
     return bad ? hl_fail(HL_EIO, "archive s3://%s: %s: %s", s->bucket, what, code) : HL_OK;
 }
 
-static hl_status look_at_object(struct s3 *s, const char *key, const char *what,
-                                unsigned timeout_ms, struct s3_answer *out)
+hl_status s3_head(struct s3 *s, const char *key, unsigned timeout_ms, const char *what,
+                  struct s3_answer *out)
 {
     HL_TRY(s3_do(
         s,
@@ -51,7 +51,7 @@ static hl_status look_at_bucket(struct s3 *s, const char *what)
 hl_status s3_look(struct s3 *s, const char *key, uint64_t size, const char *what)
 {
     struct s3_answer got;
-    hl_status st = look_at_object(s, key, what, LOOK_MS, &got);
+    hl_status st = s3_head(s, key, LOOK_MS, what, &got);
     if (st == HL_ENOENT) {
         HL_TRY(look_at_bucket(s, what));
         return hl_fail(HL_ENOENT, "archive s3://%s: %s: there is no object %s", s->bucket, what,
@@ -64,11 +64,13 @@ hl_status s3_look(struct s3 *s, const char *key, uint64_t size, const char *what
     return st;
 }
 
-hl_status s3_remove_key(struct s3 *s, const char *key, const char *what)
+hl_status s3_remove_key(struct s3 *s, const char *key, unsigned timeout_ms, const char *what)
 {
     struct s3_answer got;
-    hl_status st =
-        s3_do(s, &(struct s3_request){.method = "DELETE", .key = key, .query = ""}, what, &got);
+    hl_status st = s3_do(
+        s,
+        &(struct s3_request){.method = "DELETE", .key = key, .query = "", .timeout_ms = timeout_ms},
+        what, &got);
     if (st == HL_OK)
         hl_buf_fini(&got.text);
     return st == HL_ENOENT ? HL_OK : st;
@@ -83,13 +85,13 @@ hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size,
                        "has %" PRIu64 " bytes; it stays where it is",
                        s->bucket, what, size);
     HL_TRY(copy_object(s, from, to, what));
-    HL_TRY(look_at_object(s, to, what, 0, &got));
+    HL_TRY(s3_head(s, to, 0, what, &got));
     if (got.length != size)
         return hl_fail(HL_EIO,
                        "archive s3://%s: %s: the copy has %" PRIu64 " of %" PRIu64
                        " bytes; the object stays where it is",
                        s->bucket, what, got.length, size);
-    return s3_remove_key(s, from, what);
+    return s3_remove_key(s, from, 0, what);
 }
 
 hl_status s3_read_text(struct s3 *s, const char *key, const char *what, char *out, size_t cap,

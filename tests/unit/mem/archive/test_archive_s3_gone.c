@@ -1,4 +1,5 @@
-/* The S3 back end when objects or the bucket are removed while the archive is open. */
+/* The S3 back end when objects or the bucket are removed while the archive is open, and when puts
+ * end after their object has come into being. */
 #include "support/test.h"
 
 #include "unit/mem/archive/s3_server.h"
@@ -60,6 +61,12 @@ static void end(struct server *s, struct rig *r)
     server_stop(s);
 }
 
+static void assert_asked(const struct server *s, unsigned i, const char *begin, const char *part)
+{
+    if (strncmp(s->requests[i], begin, strlen(begin)) != 0 || strstr(s->requests[i], part) == NULL)
+        fail_msg("request %u is not %s with '%s': %s", i, begin, part, s->requests[i]);
+}
+
 TEST(an_object_that_is_gone_is_forgotten_while_its_bucket_is_there)
 {
     struct server s;
@@ -72,6 +79,8 @@ TEST(an_object_that_is_gone_is_forgotten_while_its_bucket_is_there)
     open_at(&s, &r);
     assert_int_equal(hl_archive_look(r.archive, id_of(2), &gone), HL_ENOENT);
     assert_true(gone);
+    assert_asked(&s, 2, "HEAD", ".safetensors ");
+    assert_asked(&s, 3, "GET", "/bucket?list-type=2&max-keys=1&prefix=a%2Fb%2F ");
     assert_int_equal(info(&r).count, 1);
     assert_int_equal(info(&r).used_bytes, 100);
     end(&s, &r);
@@ -135,6 +144,95 @@ TEST(a_check_of_a_bucket_that_is_gone_misses_nothing)
     assert_int_equal(missed, 0);
     assert_int_equal(info(&r).count, 4);
     end(&s, &r);
+}
+
+/* ---- puts that fail late --------------------------------------------------------------------- */
+
+struct stopping {
+    struct server *server;
+    unsigned served;
+    atomic_bool stop;
+};
+
+/* Stops the put once the server has taken so many requests. */
+static void *stop_main(void *arg)
+{
+    struct stopping *s = arg;
+    while (atomic_load(&s->server->served) < s->served)
+        usleep(1000);
+    atomic_store(&s->stop, true);
+    return NULL;
+}
+
+/* Request `muted` of the put, counted from 0, is not answered, and the put is stopped there. */
+static void stop_put(struct server *s, unsigned muted, uint64_t part)
+{
+    struct rig r = {.timeout_ms = 30000, .part = part};
+    struct stopping stopping = {.server = s, .served = muted + 3};
+    pthread_t thread;
+    struct shard sh = shard_make(id_of(1), 10000, 1, 1);
+    server_run(s);
+    r.endpoint = s->endpoint;
+    snprintf(r.url, sizeof(r.url), "s3://bucket/a/b");
+    assert_int_equal(rig_try_open(&r), HL_OK);
+    assert_int_equal(pthread_create(&thread, NULL, stop_main, &stopping), 0);
+    hl_archive_stop_with(&stopping.stop);
+    assert_int_equal(put(&r, &sh), HL_ECANCELED);
+    hl_archive_stop_with(NULL);
+    pthread_join(thread, NULL);
+    assert_int_equal(info(&r).used_bytes, 0);
+    end(s, &r);
+    free(sh.bytes);
+}
+
+static void say_parts(struct server *s)
+{
+    say(s, (struct answer){.head = "200 OK",
+                           .body = "<InitiateMultipartUploadResult><UploadId>u1"
+                                   "</UploadId></InitiateMultipartUploadResult>"});
+    say(s, (struct answer){.head = "200 OK", .extra = "ETag: \"p1\"\r\n"});
+    say(s, (struct answer){.head = "200 OK", .extra = "ETag: \"p2\"\r\n"});
+}
+
+TEST(an_upload_that_is_stopped_before_it_is_checked_leaves_no_object)
+{
+    struct server s;
+    const struct text none = list_of(0, 0);
+    begin(&s, &none);
+    say_parts(&s);
+    say(&s, (struct answer){.head = "200 OK", .body = "<CompleteMultipartUploadResult/>"});
+    say(&s, (struct answer){.mute = true});
+    say(&s, (struct answer){.head = "204 No Content"});
+    stop_put(&s, 4, 8192);
+    assert_asked(&s, 6, "HEAD", ".safetensors ");
+    assert_asked(&s, 7, "DELETE", ".safetensors ");
+}
+
+/* The store may have completed it nevertheless. */
+TEST(an_upload_that_is_stopped_while_it_is_completed_leaves_no_object)
+{
+    struct server s;
+    const struct text none = list_of(0, 0);
+    begin(&s, &none);
+    say_parts(&s);
+    say(&s, (struct answer){.mute = true});
+    say(&s, (struct answer){.head = "404 Not Found", .body = "<Code>NoSuchUpload</Code>"});
+    say(&s, (struct answer){.head = "204 No Content"});
+    stop_put(&s, 3, 8192);
+    assert_asked(&s, 6, "DELETE", "?uploadId=u1");
+    assert_asked(&s, 7, "DELETE", ".safetensors ");
+}
+
+TEST(a_put_in_one_request_that_is_stopped_leaves_no_object)
+{
+    struct server s;
+    const struct text none = list_of(0, 0);
+    begin(&s, &none);
+    say(&s, (struct answer){.mute = true});
+    say(&s, (struct answer){.head = "204 No Content"});
+    stop_put(&s, 0, 0);
+    assert_asked(&s, 2, "PUT", ".safetensors ");
+    assert_asked(&s, 3, "DELETE", ".safetensors ");
 }
 
 int main(int argc, char **argv)
