@@ -73,7 +73,7 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     if (st == HL_ECORRUPT)
         l4_bad_mark(d, x->id);
     if (st == HL_ENOENT)
-        (void)!l4_look(d, x->id); /* the index need not name it any longer */
+        st = l4_gone(d, x->id);
     if (st != HL_OK)
         return st;
     for (uint64_t i = 0, n = hl_chunk_count(x->size); i < n; i++) {
@@ -425,6 +425,8 @@ hl_status l4_verify(struct hl_l3d *d, struct hl_id id, uint32_t *crc)
     struct hl_archive *a;
     HL_TRY(l4_need(d, &a));
     hl_status st = hl_archive_verify(a, id);
+    if (st == HL_ENOENT)
+        return l4_gone(d, id);
     if (st == HL_ECORRUPT)
         l4_bad_mark(d, id);
     else if (st == HL_OK)

@@ -67,6 +67,14 @@ hl_status l4_look(struct hl_l3d *d, struct hl_id id)
     return st;
 }
 
+hl_status l4_gone(struct hl_l3d *d, struct hl_id id)
+{
+    char why[HL_ERROR_TEXT_MAX];
+    snprintf(why, sizeof(why), "%s", hl_error_text());
+    hl_status st = l4_look(d, id);
+    return st == HL_OK ? hl_fail(HL_ENOENT, "%s", why) : st;
+}
+
 /* ---- all shards ------------------------------------------------------------------------------ */
 
 static void on_missed(void *arg, struct hl_id id, bool gone)

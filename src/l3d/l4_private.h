@@ -112,10 +112,12 @@ void l4_bad_clear(struct hl_l3d *d, struct hl_id id);
 bool l4_bad_has(struct hl_l3d *d, struct hl_id id);
 void l4_bad_fini(struct hl_l3d *d);
 
-/* l4_look.c; the first and the last block */
+/* l4_look.c; all but l4_is_away and l4_check_soon block */
 /* Looks at the archived object. HL_ENOENT: there is none, and if it has gone, the index forgets it.
  * HL_ECORRUPT: it is not the shard's. Any other failure: the archive can't be looked at. */
 hl_status l4_look(struct hl_l3d *d, struct hl_id id) HL_CHECK;
+/* After a read that found no object: HL_ENOENT, or why that is not certain. */
+hl_status l4_gone(struct hl_l3d *d, struct hl_id id) HL_CHECK;
 
 static inline bool l4_is_away(const struct hl_l3d *d)
 {
