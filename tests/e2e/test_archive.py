@@ -1,6 +1,7 @@
 """Models outlive memory: write-behind, a pool that a reboot deletes, a pool smaller than the models."""
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 import unittest
@@ -93,6 +94,24 @@ class Archive(unittest.TestCase):
             self.assertEqual({s["state"] for s in again}, {"sealed"})
             c.json("model", "rm", "kept")
             self.wait_archived(c, 0)
+
+    def test_what_is_taken_out_of_the_archive_is_archived_again(self):
+        with cluster(env=self.env) as c:
+            self.load(c, "m", 1)
+            shards = c.json("shard", "ls", "--model", "m")["items"]
+            self.wait_archived(c, len(shards))
+            before = pulled(c, "m")
+            for entry in self.archive.iterdir():  # the owner's record, too
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            self.wait_archived(c, len(shards))
+            wait_for("the archive to have its owner again", (self.archive / "helios-cluster.json").exists)
+            self.assertGreaterEqual(self.metric(c, 'helios_fault_total{cause="missing",path="archive"}'),
+                                    len(shards))
+            pool = pathlib.Path(c.info["pool"])
+            c.json("down", "--keep")
+            pool.unlink()  # as a reboot does
+            c.up()
+            self.assertEqual(pulled(c, "m"), before)
 
     def test_a_pool_that_starts_empty_is_warmed_before_anybody_reads(self):
         self.env["HELIOS_PLACEMENT_WARM"] = "true"
