@@ -216,6 +216,14 @@ uint64_t l4_room_wait_ns(const struct hl_l3d *d)
     return d->l4->opts.load_timeout_ms * HL_NS_PER_MS;
 }
 
+/* A pool without room says what to do about it; with an archive that is away, that is not it. */
+static hl_status explain_room(const struct hl_l3d *d, hl_status st)
+{
+    if (st == HL_ENOSPC && l4_is_away(d))
+        return hl_fail_prefix(st, "the archive %s is away, so nothing is evicted: ", d->l4->url);
+    return st;
+}
+
 hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_extent *out)
 {
     uint64_t deadline = hl_now_ns() + l4_room_wait_ns(d);
@@ -230,7 +238,7 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_
             return hl_fail(HL_ECANCELED, "the request for room was cancelled");
         bool late = hl_now_ns() >= deadline;
         if (late || (!room_comes(d, want->size, true) && hl_pool_changes(d->pool) == seen))
-            return alloc_once(d, want, out);
+            return explain_room(d, alloc_once(d, want, out));
         hl_pool_wait_change(d->pool, seen, hl_now_ns() + LOOK_MS * HL_NS_PER_MS);
     }
 }
@@ -312,7 +320,7 @@ hl_status l4_try_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_p
 {
     hl_status st = alloc_once(d, want, out);
     if (st != HL_ENOSPC || !can_make_room(d, want->size) || !maker_asked(d, want->size))
-        return st;
+        return explain_room(d, st);
     return hl_fail(
         HL_EBUSY,
         "the pool is full; archived shards are being evicted to free %llu bytes; try again",

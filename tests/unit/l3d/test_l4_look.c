@@ -202,6 +202,7 @@ static void expect_away(struct rig *r)
     assert_int_equal(r->l4.check.missing, 0);
     atomic_store(&r->l4.look_ns, 0); /* do not spare the archive the next look */
     assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ENOSPC);
+    assert_non_null(strstr(hl_error_text(), r->url));
     for (uint64_t i = 0; i < UNITS; i++)
         assert_true(pool_has(r, i) && archive_has(r, i));
     hl_archive_stat(r->archive, &info);
