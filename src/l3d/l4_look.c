@@ -67,6 +67,25 @@ hl_status l4_look(struct hl_l3d *d, struct hl_id id)
     return st;
 }
 
+/* The CRC in the archive may be computed from a header in which a bit has changed; the pool's is
+ * that of the commit. Without a CRC the archived copy could not be loaded. */
+bool l4_holds(struct hl_l3d *d, const struct hl_pool_ref *ref)
+{
+    struct hl_archive *a = l4_archive(d);
+    uint64_t size;
+    uint32_t crc = 0;
+    if (l4_look(d, ref->id) != HL_OK || hl_archive_size(a, ref->id, &size) != HL_OK ||
+        size != ref->size)
+        return false;
+    hl_status st = hl_archive_crc(a, ref->id, &crc);
+    if (st == HL_OK && crc != ref->crc32)
+        st = hl_fail(HL_ECORRUPT, "shard %s has CRC %08x in %s, %08x in the pool",
+                     hl_id_format(ref->id).s, crc, d->l4->url, ref->crc32);
+    if (st == HL_ECORRUPT)
+        l4_bad_mark(d, ref->id);
+    return st == HL_OK;
+}
+
 hl_status l4_gone(struct hl_l3d *d, struct hl_id id)
 {
     char why[HL_ERROR_TEXT_MAX];

@@ -154,7 +154,7 @@ static void evict_run(struct work *w)
             break;
         if (hl_id_parse(e->ids.items[i], &id) != HL_OK ||
             hl_pool_find(d->pool, id, &ref) != HL_OK ||
-            (!hl_id_is_derived(id) && l4_look(d, id) != HL_OK) || !hl_pool_evict_one(d->pool, &ref))
+            (!hl_id_is_derived(id) && !l4_holds(d, &ref)) || !hl_pool_evict_one(d->pool, &ref))
             continue;
         e->r.evicted++;
         e->r.bytes += ref.size;

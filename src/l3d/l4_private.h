@@ -116,6 +116,8 @@ void l4_bad_fini(struct hl_l3d *d);
 /* Looks at the archived object. HL_ENOENT: there is none, and if it has gone, the index forgets it.
  * HL_ECORRUPT: it is not the shard's. Any other failure: the archive can't be looked at. */
 hl_status l4_look(struct hl_l3d *d, struct hl_id id) HL_CHECK;
+/* Whether the archive has the shard of the pool, so that it can be loaded again. */
+bool l4_holds(struct hl_l3d *d, const struct hl_pool_ref *ref);
 /* After a read that found no object: HL_ENOENT, or why that is not certain. */
 hl_status l4_gone(struct hl_l3d *d, struct hl_id id) HL_CHECK;
 

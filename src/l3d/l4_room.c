@@ -58,12 +58,11 @@ static bool is_derived(void *arg, const struct hl_pool_ref *ref)
 static bool is_archived(void *arg, const struct hl_pool_ref *ref)
 {
     struct making *m = arg;
-    uint64_t size;
     if (m->taken >= m->need && hl_now_ns() >= m->until_ns)
         return false;
-    if (!l4_has(m->d, ref->id, &size) || size != ref->size || l4_look(m->d, ref->id) != HL_OK)
+    if (!l4_holds(m->d, ref))
         return false;
-    m->taken += pool_bytes(size);
+    m->taken += pool_bytes(ref->size);
     return true;
 }
 
@@ -73,7 +72,7 @@ static bool is_archived_now(void *arg, const struct hl_pool_ref *ref)
     struct hl_l3d *d = ((struct making *)arg)->d;
     if (atomic_load_explicit(&d->stopping, memory_order_relaxed) || hl_id_is_derived(ref->id))
         return false;
-    if (l4_store_now(d, ref->id) == HL_OK)
+    if (l4_store_now(d, ref->id) == HL_OK && l4_holds(d, ref))
         return true;
     hl_debug("full pool: shard not archived: %s", hl_error_text());
     return false;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -148,6 +149,28 @@ TEST_IN(setup, teardown, the_only_copy_of_a_shard_whose_file_has_another_size_st
     assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ENOSPC);
     for (uint64_t i = 0; i < UNITS; i++)
         assert_true(pool_has(r, i) && l4_bad_has(&r->d, id_of(i)));
+}
+
+/* Its tensors have no checksums in the header: after a restart it could not be loaded. */
+TEST_IN(setup, teardown, the_only_copy_of_a_shard_whose_file_has_lost_its_checksum_stays)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    char path[200];
+    fill_archived(r);
+    for (uint64_t i = 0; i < UNITS; i++) {
+        path_of(r, i, path, sizeof(path));
+        (void)!removexattr(path, "user.helios.crc32");
+    }
+    atomic_store(&r->l4.archive, NULL);
+    hl_archive_close(r->archive);
+    r->archive = NULL;
+    assert_int_equal(hl_archive_open(&(struct hl_archive_options){.url = r->url}, &r->archive),
+                     HL_OK);
+    atomic_store(&r->l4.archive, r->archive);
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ENOSPC);
+    for (uint64_t i = 0; i < UNITS; i++)
+        assert_true(pool_has(r, i));
 }
 
 TEST_IN(setup, teardown, what_a_sweep_misses_is_archived_again)
