@@ -480,7 +480,7 @@ struct ShardMove {
   tier @5 :Tier; node @6 :Text;           # the destination
   keepSource @7 :Bool;     # the source copy stays
   reason @8 :Text; value @9 :Float64; limit @10 :Float64; numbers @11 :Text;
-  gainSeconds @12 :Float64; costSeconds @13 :Float64;
+  gainSeconds @12 :Float64; costSeconds @13 :Float64;   # expected: what readers save, how long the copy takes
   seconds @14 :Float64;    # duration so far, or in total
   priority @15 :UInt32;
   sizeBytes @16 :UInt64;

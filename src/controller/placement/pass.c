@@ -157,7 +157,7 @@ static hl_status order_move(struct hl_controller *c, const struct hl_decision *d
     order.value = d->value;
     order.limit = d->limit;
     order.gain_s = d->gain_s;
-    order.cost_s = d->cost_s;
+    order.cost_s = d->copy_s;
     order.priority = priority_of(d->event);
     order.copy_ms = budget_copy_ms(c, &order);
     if (d->event != HL_LIFE_ON_IDLE) /* this state begins with the switch */

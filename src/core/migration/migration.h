@@ -70,7 +70,7 @@ struct hl_move_order {
     bool keep_source, goal_had;
     enum hl_life_event reason;
     double value, limit;   /* hl_life_event_numbers */
-    double gain_s, cost_s; /* expected */
+    double gain_s, cost_s; /* expected: what readers save, how long the copy takes */
     uint8_t priority;      /* higher goes first */
     uint64_t size_bytes;
     uint32_t crc32;

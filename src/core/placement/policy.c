@@ -54,22 +54,29 @@ static struct hl_decision *add_decision(struct hl_policy *y)
     return &y->decisions[y->count++];
 }
 
+static bool is_same_place(struct hl_place a, struct hl_place b)
+{
+    return a.tier == b.tier && a.node == b.node;
+}
+
 static hl_status decide_on(struct passing *x, const struct hl_placed_shard *s,
                            const struct hl_verdict *v, double order)
 {
     struct hl_decision *d = add_decision(x->y);
     if (d == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating %zu decisions", x->y->count + 1);
-    *d = (struct hl_decision){.shard = s->id,
-                              .event = v->event,
-                              .from = s->place,
-                              .goal = v->goal,
-                              .size_bytes = s->size_bytes,
-                              .value = v->value,
-                              .limit = v->limit,
-                              .gain_s = v->gain_s,
-                              .cost_s = v->cost_s,
-                              .order = order};
+    *d = (struct hl_decision){
+        .shard = s->id,
+        .event = v->event,
+        .from = s->place,
+        .goal = v->goal,
+        .size_bytes = s->size_bytes,
+        .value = v->value,
+        .limit = v->limit,
+        .gain_s = v->gain_s,
+        .cost_s = v->cost_s,
+        .copy_s = is_same_place(s->place, v->goal) ? 0 : hl_rules_seconds(s, &x->world, v->goal),
+        .order = order};
     return HL_OK;
 }
 
@@ -95,11 +102,6 @@ static int compare_decisions(const void *left, const void *right)
     if (a->shard.hi != b->shard.hi)
         return a->shard.hi < b->shard.hi ? -1 : 1;
     return a->shard.lo < b->shard.lo ? -1 : a->shard.lo > b->shard.lo;
-}
-
-static bool is_same_place(struct hl_place a, struct hl_place b)
-{
-    return a.tier == b.tier && a.node == b.node;
 }
 
 /* Reserves room in the destination's L2 and budget on the path there. */

@@ -52,6 +52,7 @@ struct hl_decision {
     uint64_t size_bytes;
     double value, limit;   /* hl_life_event_numbers */
     double gain_s, cost_s; /* only of a move that was weighed */
+    double copy_s;         /* expected duration of the copy; 0: there is none */
     double order;          /* order among decisions with the same event */
 };
 

@@ -48,8 +48,8 @@ static double read_seconds(const struct hl_placed_shard *s, const struct hl_rule
     return seconds;
 }
 
-static double move_seconds(const struct hl_placed_shard *s, const struct hl_rule_world *world,
-                           struct hl_place goal)
+double hl_rules_seconds(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                        struct hl_place goal)
 {
     struct hl_place from = s->place;
     double seconds =
@@ -92,7 +92,7 @@ double hl_rules_gain(const struct hl_placed_shard *s, const struct hl_rule_world
 double hl_rules_cost(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                      struct hl_place goal, int64_t now_ms)
 {
-    return move_seconds(s, world, goal) *
+    return hl_rules_seconds(s, world, goal) *
            (1 + hl_attributes_fluidity(&s->use, world->params, now_ms));
 }
 
@@ -352,7 +352,7 @@ static int64_t later_of(int64_t a, int64_t b)
 static int64_t worth_ms(const struct judged *j, struct hl_place goal)
 {
     double gain = readers_gain(j->s, j->world, goal, j->readers, j->reader_count);
-    double least = move_seconds(j->s, j->world, goal);
+    double least = hl_rules_seconds(j->s, j->world, goal);
     return gain > least ? fluidity_falls_ms(&j->s->use, j->world->params, gain / least - 1)
                         : INT64_MAX;
 }

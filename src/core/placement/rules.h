@@ -76,7 +76,10 @@ struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_ru
 /* Seconds that the readers of the last window would save in total in the next window. */
 double hl_rules_gain(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                      struct hl_place goal, int64_t now_ms);
-/* Seconds that the copy takes, increased for a shard that was moved recently. */
+/* Seconds that the copy is expected to take. */
+double hl_rules_seconds(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                        struct hl_place goal);
+/* The same, increased for a shard that was moved recently. */
 double hl_rules_cost(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                      struct hl_place goal, int64_t now_ms);
 /* Accesses from another server above which a shard goes there. */

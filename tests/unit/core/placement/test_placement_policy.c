@@ -400,6 +400,23 @@ TEST_IN(begin, end, limits_that_are_no_numbers_are_refused)
     assert_int_equal(hl_policy_pass(&one.policy, &one.place, &limits, false, START), HL_EINVAL);
 }
 
+TEST_IN(begin, end, each_move_says_how_long_its_copy_is_expected_to_take)
+{
+    const double bytes = 100.0 * MIB;
+    add_active(0, HL_API_TIER_L2, 0);
+    reads(&one, 0, 0, 1, START);
+    assert_string_equal(pass(false, START + 221 * S), "COOL 0");
+    assert_float_equal(one.policy.decisions[0].copy_s, 0, 0); /* it moves nothing */
+    begin_all(START + 221 * S);
+    assert_string_equal(pass(false, START + 281 * S), "LEAVE 0");
+    assert_float_equal(one.policy.decisions[0].copy_s, bytes / limits.rates[HL_MOVE_BACKBONE],
+                       1e-9);
+    begin_all(START + 281 * S);
+    step(&one, 0, HL_LIFE_ON_SWITCHED, START + 281 * S);
+    assert_string_equal(pass(false, START + 3881 * S), "IDLE 0");
+    assert_float_equal(one.policy.decisions[0].copy_s, bytes / limits.rates[HL_MOVE_ARCHIVE], 1e-9);
+}
+
 TEST_IN(begin, end, time_alone_carries_a_shard_through_its_life)
 {
     static const struct {
