@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -271,6 +272,24 @@ class Placement(StoreCase):
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-0")})
         self.verify_whole()
         self.assertIn("no move in flight", self.c.refuse("shard", "moves", "--cancel", shard["id"]))
+
+    def test_a_move_that_waited_says_that_its_goal_is_drained_now(self):
+        self.world(env={"HELIOS_PLACEMENT_MOVES": "1"})
+        first, second = self.shards[:2]
+        there = ("--node", "node-1", "--tier", "l2")
+        self.c.kill("node-1", signal.SIGSTOP)
+        try:
+            in_flight = self.c.start("shard", "move", first["id"], *there)
+            wait_for("one in flight", lambda: any(m["phase"] == "copying" for m in self.c.json("shard", "moves")["items"]))
+            waits = self.c.start("shard", "move", second["id"], *there)
+            wait_for("one that waits", lambda: any(m["phase"] == "waiting" for m in self.c.json("shard", "moves")["items"]))
+            self.c.json("node", "drain", "node-1")
+        finally:
+            self.c.kill("node-1", signal.SIGCONT)
+        in_flight.communicate()
+        self.assertIn("drained", waits.communicate()[1])
+        self.assertIn("drained", [m["error"] for m in self.c.json("shard", "moves")["items"] if m["shard"] == second["id"]][0])
+        self.assertEqual(self.copies(second), {("L3", "")})
 
     def test_the_policys_moves_keep_to_their_rate(self):
         self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0", "HELIOS_PLACEMENT_RATE": "1Kbit"})

@@ -80,20 +80,25 @@ static void on_journaled(void *arg, hl_status st, const char *text)
     moves_run(x.c);
 }
 
+/* Tells the log and the caller that waits for the move. */
+static void copy_failed(struct hl_controller *c, struct hl_id move, const char *text)
+{
+    hl_info("copy of a move failed move=%s error=\"%s\"", hl_id_format(move).s, text);
+    for (struct move_call *x = c->placement->calls; x != NULL; x = x->next)
+        if (hl_id_equal(x->id, move))
+            snprintf(x->why, sizeof(x->why), "%s", text);
+}
+
 static void on_brought(void *arg, hl_status st, const char *text, const struct hl_api_copy *copy)
 {
     struct asking x = *(struct asking *)arg;
     free(arg);
     if (st == HL_ECANCELED) /* the Controller was stopped: touch nothing of it */
         return;
-    if (st == HL_OK) {
+    if (st == HL_OK)
         budget_measure(x.c->placement, x.path, x.pace, copy);
-    } else {
-        hl_info("copy of a move failed move=%s error=\"%s\"", hl_id_format(x.id).s, text);
-        for (struct move_call *m = x.c->placement->calls; m != NULL; m = m->next)
-            if (hl_id_equal(m->id, x.id))
-                snprintf(m->why, sizeof(m->why), "%s", text);
-    }
+    else
+        copy_failed(x.c, x.id, text);
     hl_migration_copied(engine_of(x.c), x.id, x.order, st, copy != NULL ? copy->size_bytes : 0,
                         copy != NULL ? copy->crc32 : 0, placement_now_ms());
     moves_run(x.c);
@@ -250,6 +255,8 @@ static void action_ask(struct hl_controller *c, const struct hl_move_action *a)
     if (st == HL_OK)
         return;
     hl_debug("step of a move failed: %s", hl_error_text());
+    if (a->kind == HL_MOVE_COPY)
+        copy_failed(c, a->rec.order.id, hl_error_text());
     free(x);
     action_failed(c, a, st);
 }
@@ -323,7 +330,7 @@ static void calls_answer(struct hl_controller *c, struct ended_move *e, hl_statu
             continue;
         }
         *at = x->next;
-        if (st == HL_EUNSUPPORTED && x->why[0] != '\0') /* the status alone tells a user nothing */
+        if ((st == HL_EUNSUPPORTED || st == HL_EUNAVAIL) && x->why[0] != '\0')
             snprintf(e->error, sizeof(e->error), "the move was undone: %s", x->why);
         if (st == HL_OK)
             hl_reply_controller_move_shard(
@@ -594,6 +601,8 @@ void method_move_shard(void *arg, struct hl_rpc_call *call,
     struct hl_move_order order;
     hl_status st =
         x != NULL ? move_ordered(c, p, &order) : hl_fail(HL_ENOMEM, "out of memory for a move");
+    if (st == HL_OK)
+        st = hl_migration_order(engine_of(c), &order, placement_now_ms());
     if (st != HL_OK) {
         call_reject(call, st);
         free(x);
@@ -601,13 +610,6 @@ void method_move_shard(void *arg, struct hl_rpc_call *call,
     }
     *x = (struct move_call){.id = order.id, .call = call, .next = c->placement->calls};
     c->placement->calls = x;
-    st = hl_migration_order(engine_of(c), &order, placement_now_ms());
-    if (st != HL_OK) {
-        c->placement->calls = x->next;
-        call_reject(call, st);
-        free(x);
-        return;
-    }
     moves_run(c);
 }
 
