@@ -714,6 +714,10 @@ struct ModelVersion {
   durability @18 :Text;
   lackingShards @19 :UInt32;
   lacking @20 :Text;
+  # Only in getModel, of a visible version: the heat of its hottest shard; `model pin` holds it; no reader of it waits for the archive.
+  heat @21 :Float64;
+  pinned @22 :Bool;
+  inMemory @23 :Bool;
 }
 
 # Derived shards of a version; they may be evicted at any time and are cut again on request.

@@ -473,6 +473,16 @@ static void print_lacking(const struct hl_api_model_version_list *versions)
     }
 }
 
+/* Whether readers wait for the archive, and whether it stays where it is. */
+static const char *where_text(const struct hl_api_model_version *v)
+{
+    if (v->state != HL_API_VERSION_STATE_VISIBLE)
+        return "-";
+    if (v->pinned)
+        return v->in_memory ? "in memory, pinned" : "not in memory, pinned";
+    return v->in_memory ? "in memory" : "not in memory";
+}
+
 static hl_status print_versions(const struct hl_api_model_version_list *versions)
 {
     struct cli_table t;
@@ -481,8 +491,11 @@ static hl_status print_versions(const struct hl_api_model_version_list *versions
         failed |= versions->items[i].error[0] != '\0';
     cli_table_init(
         &t,
-        failed ? ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF|ERROR"
-               : ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF");
+        failed
+            ? ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF|?>HEAT|?"
+              "WHERE|ERROR"
+            : ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF|?>HEAT|"
+              "?WHERE");
     for (size_t i = 0; i < versions->count; i++) {
         const struct hl_api_model_version *v = &versions->items[i];
         char split[HL_SPLIT_TEXT_MAX];
@@ -499,6 +512,11 @@ static hl_status print_versions(const struct hl_api_model_version_list *versions
         cli_cell_bytes(&t, v->bytes);
         cli_cell_time(&t, v->created_ms);
         cli_cell(&t, "%s", proof_text(v));
+        if (v->state == HL_API_VERSION_STATE_VISIBLE)
+            cli_cell(&t, "%.4f", v->heat);
+        else
+            cli_cell(&t, "-");
+        cli_cell(&t, "%s", where_text(v));
         if (failed)
             cli_cell(&t, "%s", v->error);
     }

@@ -8,6 +8,7 @@
 #include "controller/copies/copies.h"
 #include "controller/damaged.h"
 #include "controller/models/models_private.h"
+#include "controller/placement/placement.h"
 #include "os/loop.h"
 
 void method_list_models(void *arg, struct hl_rpc_call *call,
@@ -30,8 +31,8 @@ void method_list_models(void *arg, struct hl_rpc_call *call,
     hl_reply_controller_list_models(call, &r);
 }
 
-static void add_durability(struct hl_controller *c, const struct hl_model_rec *m,
-                           struct hl_api_model_version *io, struct hl_arena *arena)
+static void add_places(struct hl_controller *c, const struct hl_model_rec *m,
+                       struct hl_api_model_version *io, struct hl_arena *arena)
 {
     char text[HL_ERROR_TEXT_MAX];
     const struct hl_version_rec *v = m->versions;
@@ -42,6 +43,8 @@ static void add_durability(struct hl_controller *c, const struct hl_model_rec *m
     io->durability = hl_durability_word(copies_durability(c));
     io->lacking_shards = (uint32_t)version_lacking(c, v, text, sizeof(text));
     io->lacking = hl_arena_strdup(arena, text);
+    if (v->state == HL_API_VERSION_STATE_VISIBLE)
+        placement_describe_version(c, v, io);
 }
 
 void method_get_model(void *arg, struct hl_rpc_call *call,
@@ -57,7 +60,7 @@ void method_get_model(void *arg, struct hl_rpc_call *call,
     }
     r.model = hl_model_rec_info(m, hl_rpc_call_arena(call));
     for (size_t i = 0; i < r.model.versions.count; i++)
-        add_durability(c, m, &r.model.versions.items[i], hl_rpc_call_arena(call));
+        add_places(c, m, &r.model.versions.items[i], hl_rpc_call_arena(call));
     hl_reply_controller_get_model(call, &r);
 }
 

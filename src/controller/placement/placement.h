@@ -22,6 +22,7 @@
 struct gang_source;
 struct gang_watch;
 struct hl_controller;
+struct hl_version_rec;
 struct node;
 
 /* Decides when containers may start. */
@@ -60,6 +61,9 @@ void placement_written(struct hl_controller *c, const char *node,
                        const struct hl_api_shard_list *shards);
 /* Fills in life and heat of a listed shard, if it is placed. */
 void placement_describe(const struct hl_controller *c, struct hl_id id, struct hl_api_shard *shard);
+/* Fills in heat, pin and memory of a visible version. */
+void placement_describe_version(const struct hl_controller *c, const struct hl_version_rec *v,
+                                struct hl_api_model_version *version);
 /* Appends Prometheus text. */
 void placement_gauges(struct hl_controller *c, struct hl_buf *out);
 

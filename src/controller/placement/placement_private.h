@@ -210,6 +210,9 @@ hl_status set_join(struct hl_controller *c, const struct hl_shard_rec *s,
                    bool version_pinned) HL_CHECK;
 /* Pins or unpins all shards of the version that are placed or will be. */
 void set_pin(struct hl_controller *c, const struct hl_version_rec *v, bool pinned);
+/* What is known of the shards of the version; false: none is placed. */
+bool set_look(const struct hl_controller *c, const struct hl_version_rec *v,
+              struct hl_set_view *out);
 /* A placed shard that was in `set` is gone, and its sets if it was their last one. */
 void set_left(struct hl_controller *c, const struct hl_shard_rec *s, uint32_t set);
 void sets_fini(struct hl_controller *c);

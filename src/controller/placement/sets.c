@@ -96,6 +96,15 @@ void set_pin(struct hl_controller *c, const struct hl_version_rec *v, bool pinne
         hl_debug("pin of a version: %s", hl_error_text());
 }
 
+bool set_look(const struct hl_controller *c, const struct hl_version_rec *v,
+              struct hl_set_view *out)
+{
+    char key[SET_KEY_MAX];
+    set_version_key(v, key);
+    const struct placed_set *x = set_find(c, key);
+    return x != NULL && hl_placement_set_look(&c->placement->core, x->set, out) == HL_OK;
+}
+
 static void set_remove_empty(struct hl_controller *c, struct placed_set *x)
 {
     struct hl_placement *p = &c->placement->core;

@@ -126,6 +126,17 @@ void method_shard_placement(void *arg, struct hl_rpc_call *call,
                   .placement = shard_describe(c, s, rec, hl_rpc_call_arena(call))});
 }
 
+void placement_describe_version(const struct hl_controller *c, const struct hl_version_rec *v,
+                                struct hl_api_model_version *version)
+{
+    struct hl_set_view view;
+    version->pinned = pin_has_version(c, v);
+    if (!set_look(c, v, &view))
+        return;
+    version->heat = view.heat;
+    version->in_memory = view.in_memory;
+}
+
 static void count_fates(const struct hl_placement *p, struct hl_buf *out)
 {
     hl_metric_family(out, "helios_access_reports_total", "counter",

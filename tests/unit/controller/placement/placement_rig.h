@@ -87,4 +87,16 @@ static inline uint32_t accesses(struct world *w)
     return hl_attributes_count(&placed(w)->use, &p->params, placement_now_ms());
 }
 
+static inline void model_remove(struct world *w, const char *name)
+{
+    struct hl_model_rec *m;
+    struct hl_id *ids;
+    size_t count;
+    uint64_t bytes;
+    assert_int_equal(hl_catalog_model(&w->c.catalog, name, &m), HL_OK);
+    assert_int_equal(
+        hl_catalog_remove(&w->c.catalog, m, -1, keep_nothing, NULL, &ids, &count, &bytes), HL_OK);
+    free(ids);
+}
+
 #endif

@@ -1,4 +1,4 @@
-/* Places that follow copies; moves and their budget; sets; options. */
+/* Places that follow copies; moves and their budget; options. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "conf/options.h"
@@ -51,18 +51,6 @@ static void save_commit(struct world *w, struct hl_version_rec *v, int rank)
                                            .now_ms = hl_wall_ms()};
     assert_int_equal(hl_catalog_commit_part(&w->c.catalog, &part, keep_nothing, NULL), HL_OK);
     json_decref(shards);
-}
-
-static void model_remove(struct world *w, const char *name)
-{
-    struct hl_model_rec *m;
-    struct hl_id *ids;
-    size_t count;
-    uint64_t bytes;
-    assert_int_equal(hl_catalog_model(&w->c.catalog, name, &m), HL_OK);
-    assert_int_equal(
-        hl_catalog_remove(&w->c.catalog, m, -1, keep_nothing, NULL, &ids, &count, &bytes), HL_OK);
-    free(ids);
 }
 
 TEST_IN(world_start, world_end, shards_come_and_go_with_their_version)
@@ -484,60 +472,6 @@ TEST_IN(world_start, world_end, moves_of_the_policy_rest_from_the_first_part_of_
     save_commit(w, v, 1);
     assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     assert_rest(w, "");
-}
-
-static uint32_t set_of(struct world *w, struct hl_version_rec *v, size_t shard)
-{
-    w->shard = v->shards[shard];
-    return placed(w)->set - 1;
-}
-
-TEST_IN(world_start, world_end, shards_are_in_the_set_of_their_rank_below_that_of_their_version)
-{
-    struct world *w = *state;
-    const struct hl_set_table *t = &w->c.placement->core.sets;
-    struct hl_version_rec *tiny = w->shard->version;
-    struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
-    follow(w);
-    uint32_t rank_0 = set_of(w, tiny, 0), rank_1 = set_of(w, tiny, 1);
-    assert_int_not_equal(rank_0, rank_1);
-    assert_int_equal(hl_set_table_find(t, rank_0)->shards, 1);
-    assert_int_equal(hl_set_table_top(t, rank_0), hl_set_table_top(t, rank_1));
-    uint32_t version = hl_set_table_top(t, rank_0);
-    assert_int_not_equal(version, rank_0);
-    assert_int_not_equal(hl_set_table_top(t, set_of(w, other, 0)), hl_set_table_top(t, rank_0));
-    model_remove(w, "tiny"); /* its sets are removed with it */
-    assert_null(hl_set_table_find(t, rank_0));
-    assert_null(hl_set_table_find(t, rank_1));
-    assert_null(hl_set_table_find(t, version));
-    assert_int_equal(hl_set_table_find(t, set_of(w, other, 0))->shards, 1);
-}
-
-static void pin_load(struct world *w, const char *key)
-{
-    json_t *pin = json_pack("{s:i}", "sinceMs", 1);
-    assert_int_equal(placement_load_pin(&w->c, key, pin), HL_OK);
-    json_decref(pin);
-}
-
-TEST_IN(world_start, world_end, a_pinned_version_keeps_all_its_shards_and_those_that_come)
-{
-    struct world *w = *state;
-    struct hl_version_rec *tiny = w->shard->version;
-    set_pin(&w->c, tiny, true);
-    for (size_t i = 0; i < 2; i++) {
-        w->shard = tiny->shards[i];
-        assert_true(placed(w)->pinned);
-        assert_false(placed(w)->pinned_itself);
-    }
-    set_pin(&w->c, tiny, false);
-    assert_false(placed(w)->pinned);
-    pin_load(w, "pin/version/other/0000000001"); /* before its shards are known */
-    struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
-    follow(w);
-    assert_false(placed(w)->pinned);
-    w->shard = other->shards[1];
-    assert_true(placed(w)->pinned);
 }
 
 static struct hl_api_tier_info l1_and_l2[] = {
