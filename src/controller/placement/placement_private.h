@@ -136,6 +136,7 @@ struct placement {
     const struct gang_source *gangs; /* NULL: none */
     struct prefetch *prefetches;
     bool prefetch_looks;  /* gangs are being looked at */
+    bool prefetch_looked; /* they have been, since this start */
     int64_t l3_silent_ms; /* since when; 0 = it answers */
     struct hl_timer *timer;
     bool behind;                     /* all shards are to be followed */

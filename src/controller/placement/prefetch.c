@@ -45,6 +45,7 @@ struct prefetch {
     char job[HL_CATALOG_KEY_MAX];
     int attempt;
     uint64_t plan;       /* hash of which rank reads what, and where */
+    bool awaits_node;    /* one of its nodes was not there then: it is planned again with it */
     struct fetch *reads; /* all reads, by node and id */
     size_t read_count;
     struct fetch *fetches; /* those whose copy was missing when it was planned, in order of need */
@@ -333,10 +334,19 @@ static void prefetch_go(struct hl_controller *c, struct prefetch *x)
 
 /* ---- gangs ----------------------------------------------------------------------------------- */
 
-static uint64_t plan_hash(const struct planned_gang *g)
+/* Nothing can be moved to a node that is not there, nor can its containers start. */
+static bool node_is_there(const struct hl_controller *c, const char *name)
+{
+    const struct node *n = node_find(c, name);
+    return n != NULL && node_ready(n);
+}
+
+static uint64_t plan_hash(const struct hl_controller *c, const struct planned_gang *g)
 {
     uint64_t hash = hl_hash_add(HL_HASH_START, &g->version, sizeof(g->version));
     for (size_t i = 0; i < g->rank_count; i++) {
+        const bool there = node_is_there(c, g->ranks[i].node);
+        hash = hl_hash_add(hash, &there, sizeof(there));
         hash = hl_hash_add(hash, &g->ranks[i].rank, sizeof(g->ranks[i].rank));
         hash = hl_hash_add(hash, g->ranks[i].node, strlen(g->ranks[i].node) + 1);
     }
@@ -385,6 +395,8 @@ static void prefetch_plan(struct hl_controller *c, struct prefetch *x, const str
     struct ahead_list list = {0};
     struct hl_ahead plan = {0};
     x->plan = hash;
+    for (size_t i = 0; i < g->rank_count; i++)
+        x->awaits_node |= !node_is_there(c, g->ranks[i].node);
     hl_status st = list_gang(c, g, &list);
     if (st == HL_OK)
         st = plan_gang(c, &list, &plan);
@@ -408,7 +420,7 @@ static void prefetch_retire(struct hl_controller *c, struct prefetch *x)
 static struct prefetch *prefetch_need(struct hl_controller *c, const struct planned_gang *g)
 {
     struct prefetch *old = prefetch_find(c, g->job, g->attempt), *x;
-    uint64_t hash = plan_hash(g);
+    uint64_t hash = plan_hash(c, g);
     if (old != NULL && old->plan == hash)
         return old;
     if ((x = prefetch_new(c, g)) == NULL)
@@ -532,6 +544,7 @@ void prefetch_run(struct hl_controller *c)
     }
     if (!off)
         p->gangs->each(c, gang_look);
+    p->prefetch_looked = true;
     DL_FOREACH_SAFE (p->prefetches, x, next) {
         prefetch_tick(c, x, on);
     }
@@ -548,6 +561,8 @@ void prefetches_fini(struct hl_controller *c)
 
 static bool prefetch_is_over(struct hl_controller *c, const struct prefetch *x)
 {
+    if (x->awaits_node)
+        return false;
     for (size_t i = 0; i < x->fetch_count; i++) {
         const struct fetch *f = &x->fetches[i];
         bool comes = f->tries < TRIES_MAX || fetch_move(c, f) != NULL;
@@ -563,7 +578,9 @@ static bool gang_may_start(struct hl_controller *c, const char *job, int attempt
     if (p->conf.prefetch_wait_ms == 0 || strcmp(p->conf.policy, "on") != 0)
         return true;
     const struct prefetch *x = prefetch_find(c, job, attempt);
-    return x == NULL || placement_now_ms() - x->starting_ms >= p->conf.prefetch_wait_ms ||
+    if (x == NULL) /* unless no gang was looked at yet, it reads no shards */
+        return p->prefetch_looked || placement_now_ms() - p->started_ms >= p->conf.prefetch_wait_ms;
+    return placement_now_ms() - x->starting_ms >= p->conf.prefetch_wait_ms ||
            prefetch_is_over(c, x);
 }
 

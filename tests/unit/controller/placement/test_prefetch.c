@@ -186,6 +186,33 @@ TEST_IN(world_start, world_end, containers_wait_for_it_as_long_as_they_are_to)
     assert_true(may_start(&w->c, "j-1", 1));
 }
 
+TEST_IN(world_start, world_end, containers_wait_for_a_controller_that_has_just_started)
+{
+    struct world *w = *state;
+    struct placement *p = w->c.placement;
+    bool (*may_start)(struct hl_controller *, const char *, int) = placement_gang_watch.may_start;
+    plan(0, "j-1", 1, "b");
+    gang_count = 1;
+    p->conf.prefetch_wait_ms = 60000;
+    w->c.copies->pool = NULL; /* L3 has not answered yet */
+    placement_gang_watch.look(&w->c);
+    assert_false(may_start(&w->c, "j-1", 1));
+    p->started_ms -= 60000;
+    assert_true(may_start(&w->c, "j-1", 1)); /* no longer than they are to */
+    p->started_ms += 60000;
+    w->c.copies->pool = &pool;
+    w->b.lost = true; /* it has not registered yet */
+    prefetch_run(&w->c);
+    assert_string_equal(goals(w), "");
+    assert_false(may_start(&w->c, "j-1", 1));
+    w->b.lost = false;
+    assert_false(may_start(&w->c, "j-1", 1));
+    prefetch_run(&w->c);
+    assert_string_equal(goals(w), "b");
+    learn_copy(w);
+    assert_true(may_start(&w->c, "j-1", 1));
+}
+
 TEST_IN(world_start, world_end, how_much_was_near_is_told_once_when_all_containers_run)
 {
     struct world *w = *state;
