@@ -318,10 +318,18 @@ static bool is_read_again(const struct judged *j)
     return j->reader_count > 0 && may_be_read_again(j);
 }
 
+/* It was moved there lately: by the policy, or by an order, after which its life begins anew. */
+static bool rests_in_l3(const struct judged *j)
+{
+    enum hl_life_state state = (enum hl_life_state)j->s->life.state;
+    bool was_moved = state == HL_LIFE_WARM_L3 || (state == HL_LIFE_CREATED && j->s->use.moves > 0);
+    return was_moved && !is_settled(j);
+}
+
 static bool judge_reading(const struct judged *j, struct hl_verdict *out)
 {
     enum hl_life_state state = (enum hl_life_state)j->s->life.state;
-    if (!is_read_again(j) || (state == HL_LIFE_WARM_L3 && !is_settled(j)))
+    if (!is_read_again(j) || rests_in_l3(j))
         return false;
     enum hl_life_event event = state == HL_LIFE_CREATED ? HL_LIFE_ON_LOAD : HL_LIFE_ON_ACCESS;
     struct hl_verdict v = follow_event(j, event, j->s->place, j->remote, 1);

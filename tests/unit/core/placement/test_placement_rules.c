@@ -313,6 +313,15 @@ TEST_IN(begin, NULL, a_new_shard_is_loaded_for_its_first_readers)
     goes(verdict_at(START), HL_LIFE_ON_LOAD, HL_API_TIER_L2, 1);
 }
 
+TEST_IN(begin, NULL, what_was_moved_to_l3_by_order_rests_there_although_it_is_read)
+{
+    is_at(HL_LIFE_CREATED, HL_API_TIER_L3, HL_READER_NONE); /* an order is no transition */
+    reads(2, 30, START);
+    hl_attributes_moved(&shard.use, &params, START + S);
+    assert_int_equal(verdict_at(START + 60 * S).event, NONE);
+    goes(verdict_at(START + 61 * S), HL_LIFE_ON_LOAD, HL_API_TIER_L2, 2);
+}
+
 TEST_IN(begin, NULL, what_is_found_on_a_node_and_never_read_leaves_in_the_end)
 {
     const int64_t idle = START + params.archive_ms;
