@@ -403,6 +403,7 @@ void gangs_tick(struct hl_controller *c)
     if (c->gangs == NULL)
         return;
     engine_tick(c->gangs);
+    nodes_prune(c->gangs);
     for (j = jobs_first(c); j != NULL; j = next) {
         next = j->hh.next;
         if (!hl_job_state_ended(j->run.state))

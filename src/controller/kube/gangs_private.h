@@ -103,6 +103,8 @@ void nodes_listed(void *arg, const json_t *objects, unsigned page);
 void nodes_changed(void *arg, enum hl_kube_event type, json_t *object);
 /* Whether the pod's node counts as lost, and why. */
 bool gang_node_lost(const struct job *j, const json_t *pod, char *why, size_t cap);
+/* Forgets removed nodes on which no pod of ours is. */
+void nodes_prune(struct gangs *g);
 void nodes_free(struct gangs *g);
 
 /* kubelets.c */

@@ -1,8 +1,9 @@
 /* Nodes as the API server reports them: if a kubelet goes silent, its pods are lost long before
  * Kubernetes evicts them (their tolerationSeconds, 300 s by default).
  *
- * There is an entry for each node that was listed or changed. A node that is missing in a later
- * list was removed, and counts as silent from then on.
+ * There is an entry for each node that was listed or changed. A node that was deleted, or is
+ * missing in a later list, counts as silent from then on; its entry goes once no pod of ours is
+ * there.
  *
  * Not every cluster lets us watch nodes: without that right no node counts as silent. */
 #include <stdio.h>
@@ -18,7 +19,9 @@ struct kube_node {
     char *name;
     char why[160];
     struct hl_gang_node is;
-    bool listed; /* seen in the list whose pages are arriving */
+    bool listed;  /* seen in the list whose pages are arriving */
+    bool removed; /* from the cluster */
+    bool used;    /* while nodes_prune runs: by a pod of ours */
     UT_hash_handle hh;
 };
 
@@ -61,9 +64,16 @@ static struct kube_node *node_take(struct gangs *g, const json_t *object)
     json_array_foreach (hl_json_list(json_object_get(object, "status"), "conditions"), i, c)
         if (strcmp(hl_json_str(c, "type", ""), "Ready") == 0)
             ready = c;
+    n->removed = false;
     node_set(g, n, strcmp(hl_json_str(ready, "status", ""), "Unknown") == 0,
              hl_json_str(ready, "message", ""));
     return n;
+}
+
+static void node_remove(struct gangs *g, struct kube_node *n)
+{
+    n->removed = true;
+    node_set(g, n, true, "it was removed from the cluster");
 }
 
 void nodes_listed(void *arg, const json_t *objects, unsigned page)
@@ -82,7 +92,7 @@ void nodes_listed(void *arg, const json_t *objects, unsigned page)
         return;
     HASH_ITER (hh, g->nodes, n, next)
         if (!n->listed)
-            node_set(g, n, true, "it was removed from the cluster");
+            node_remove(g, n);
 }
 
 void nodes_changed(void *arg, enum hl_kube_event type, json_t *object)
@@ -92,30 +102,59 @@ void nodes_changed(void *arg, enum hl_kube_event type, json_t *object)
         return;
     n->listed = true;
     if (type == HL_KUBE_DELETED)
-        node_set(arg, n, true, "it was removed from the cluster");
+        node_remove(arg, n);
+}
+
+static struct kube_node *node_of_pod(const struct gangs *g, const json_t *pod)
+{
+    const char *name;
+    struct kube_node *n = NULL;
+    if (object_text_if_any(pod, "spec.nodeName", &name) == HL_OK)
+        HASH_FIND_STR(g->nodes, name, n);
+    return n;
+}
+
+static void node_free(struct gangs *g, struct kube_node *n)
+{
+    HASH_DEL(g->nodes, n);
+    free(n->name);
+    free(n);
+}
+
+/* Pods and nodes are watched separately, so a pod that was bound before its node was removed may
+ * arrive later: entries stay as long as a node may be silent. */
+void nodes_prune(struct gangs *g)
+{
+    struct kube_node *n, *next;
+    const char *name;
+    json_t *pod;
+    uint64_t lost_ns = (uint64_t)g->node_lost_ms * HL_NS_PER_MS;
+    HASH_ITER (hh, g->nodes, n, next)
+        n->used = false;
+    json_object_foreach (g->pods.now, name, pod)
+        if ((n = node_of_pod(g, pod)) != NULL)
+            n->used = true;
+    HASH_ITER (hh, g->nodes, n, next)
+        if (n->removed && !n->used &&
+            hl_gang_node_lost(&n->is, lost_ns, g->c->listening.listened_ns))
+            node_free(g, n);
 }
 
 bool gang_node_lost(const struct job *j, const json_t *pod, char *why, size_t cap)
 {
     const struct gangs *g = j->controller->gangs;
     int64_t after_ms = j->spec.node_lost_ms >= 0 ? j->spec.node_lost_ms : g->node_lost_ms;
-    const char *name;
-    struct kube_node *n = NULL;
-    if (object_text_if_any(pod, "spec.nodeName", &name) == HL_OK)
-        HASH_FIND_STR(g->nodes, name, n);
+    const struct kube_node *n = node_of_pod(g, pod);
     if (n == NULL ||
         !hl_gang_node_lost(&n->is, (uint64_t)after_ms * HL_NS_PER_MS, g->c->listening.listened_ns))
         return false;
-    snprintf(why, cap, "its node %s is silent: %s", name, n->why);
+    snprintf(why, cap, "its node %s is silent: %s", n->name, n->why);
     return true;
 }
 
 void nodes_free(struct gangs *g)
 {
     struct kube_node *n, *next;
-    HASH_ITER (hh, g->nodes, n, next) {
-        HASH_DEL(g->nodes, n);
-        free(n->name);
-        free(n);
-    }
+    HASH_ITER (hh, g->nodes, n, next)
+        node_free(g, n);
 }
