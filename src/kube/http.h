@@ -2,10 +2,11 @@
  *
  * Owns:    its connections and the last token. The config is borrowed and outlives it.
  * Threads: any; each request uses its own connection.
- * Errors:  HL_EPERM (401, 403: what the server says is missing), HL_ENOENT (404), HL_ECONFLICT
- *          (409), HL_EEXIST (409 AlreadyExists), HL_ESTALE (410), HL_EINVAL (other refusals),
- *          HL_EUNAVAIL (unreachable, 429, 5xx, no credentials), HL_ETIMEDOUT, HL_ECANCELED,
- *          HL_EPROTO (not JSON). Requests are not retried, except once after 401 with a new token.
+ * Errors:  HL_EPERM (401, 403: what the server says is missing), HL_ENOSPC (403: a ResourceQuota is
+ *          used up), HL_ENOENT (404), HL_ECONFLICT (409), HL_EEXIST (409 AlreadyExists), HL_ESTALE
+ *          (410), HL_EINVAL (other refusals), HL_EUNAVAIL (unreachable, 429, 5xx, no credentials),
+ *          HL_ETIMEDOUT, HL_ECANCELED, HL_EPROTO (not JSON). Requests are not retried, except once
+ *          after 401 with a new token.
  * Units:   bytes, ms; seconds where a name ends in _s.
  * Limits:  answers of HL_KUBE_ANSWER_MAX bytes.
  */

@@ -20,6 +20,8 @@ hl_status hl_kube_status_fail(const json_t *status, const char *what)
                                                              : HL_EINVAL;
     if (strcmp(reason, "AlreadyExists") == 0)
         st = HL_EEXIST;
+    if (code == 403 && strstr(message, "exceeded quota: ") != NULL)
+        st = HL_ENOSPC; /* only its text tells a full ResourceQuota from a missing right */
     return hl_fail(st, "%s: %ld %s: %.400s", what, code, reason, message);
 }
 

@@ -166,6 +166,24 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
         c.wait_job(job, "succeeded")
         self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
 
+    def test_gangs_that_share_a_quota_take_turns(self):
+        """What a gang can't have whole, it leaves to others."""
+        c = self.start_cluster(env={"HELIOS_KUBE_PODGROUPS": "v1alpha3", "HELIOS_KUBE_KEEP": "1s",
+                                    "HELIOS_GC_INTERVAL": "200ms"})
+        self.server.quotas = {"pods": 3}  # one and a half
+        first = c.submit(self.text())
+        self.loaded()
+        second = c.submit(self.plain("echo hi"))
+        wait_for("the reason", lambda: "exceeded quota: team" in c.job(second)["reason"])
+        self.assertIn("exceeded quota: team", c.run("explain", second).stdout)
+        wait_for("its first pod is withdrawn", lambda: len(self.objects("pods")) == 2)
+        self.assertEqual(c.job(second)["state"], "starting")
+        self.end_ranks()
+        for job in (first, second):
+            c.wait_job(job, "succeeded")
+            self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
+        self.wait_gone()
+
     def test_a_right_that_is_missing_is_told(self):
         c = self.start_cluster()
         self.server.refusals = [["vcjobs", "POST", 1, kube_api.Refused(403, "Forbidden", 'cannot create resource "jobs"')]]

@@ -76,6 +76,7 @@ class Server:
         self.window_s = 1e9     # watches end sooner than requested
         self.absent = set()     # plurals that are not known
         self.refusals = []      # [plural, verb, how often, Refused]
+        self.quotas = {}        # plural -> objects that there may be; more are not created
         self.swallow = 0        # so many patches of ConfigMaps are carried out without an answer
         self.slow_answers = 0   # so many of them are carried out, and answered when `release` is set
         self.release = threading.Event()
@@ -259,6 +260,8 @@ class Server:
                 with self.lock:
                     self.requests.append((verb, plural, name))
             self._refuse(plural, verb)
+            if verb == "POST" and name is None:
+                self._check_quota(plural, body["metadata"]["name"])
             if verb == "WATCH":
                 self._watch(h, plural, {**query, "namespace": namespace})
                 return
@@ -293,6 +296,13 @@ class Server:
                 if r[0] == plural and r[1] == verb and r[2] > 0:
                     r[2] -= 1
                     raise r[3]
+
+    def _check_quota(self, plural, name):
+        with self.lock:
+            used, most = sum(key[0] == plural for key in self.objects), self.quotas.get(plural)
+            if most is not None and used >= most:
+                raise Refused(403, "Forbidden", f'{plural} "{name}" is forbidden: exceeded quota: team, requested: '
+                                                f"{plural}=1, used: {plural}={used}, limited: {plural}={most}")
 
     @staticmethod
     def _send(h, code, doc, retry_after=0):

@@ -12,10 +12,11 @@
 #include "controller/kube/objects_private.h"
 #include "ranktable/plan.h"
 
-#define BACKOFF_MS  200
-#define BACKOFF_TOP 30000
-#define LOGS_MAX    256
-#define LOGS_NS     (15 * HL_NS_PER_S)
+#define BACKOFF_MS     200
+#define BACKOFF_TOP    15000
+#define BACKOFF_SPREAD 7
+#define LOGS_MAX       256
+#define LOGS_NS        (15 * HL_NS_PER_S)
 
 #define CORE "/api/v1"
 
@@ -81,7 +82,13 @@ static hl_status create_one(struct call *k, const char *base, const char *kind, 
     if (st == HL_ECONFLICT || (was_there && st == HL_ENOENT))
         st = HL_EUNAVAIL; /* a ResourceQuota was changed meanwhile; or it was deleted meanwhile */
     HL_TRY(st);
-    if (hl_volcano_attempt_of(there, k->gang) != k->attempt) {
+    bool ours = hl_volcano_attempt_of(there, k->gang) == k->attempt;
+    if (ours && was_there &&
+        json_object_get(json_object_get(there, "metadata"), "deletionTimestamp") != NULL) {
+        json_decref(there);
+        return hl_fail(HL_EUNAVAIL, "%s '%s' is still being deleted", kind, name);
+    }
+    if (!ours) {
         json_decref(there);
         return hl_fail(HL_ECONFLICT,
                        "%s '%s' of namespace '%s' already exists and was not made for this job; "
@@ -120,24 +127,6 @@ static hl_status run_create(struct call *k)
     return st;
 }
 
-/* Kubernetes deletes the maps together with their Job (ownerReferences). Pods poll for them until
- * they exist. */
-static hl_status run_put_maps(struct call *k)
-{
-    size_t i;
-    const json_t *pod;
-    HL_TRY(create_ours(k, "configmaps", k->map, k->map_doc));
-    HL_TRY(create_ours(k, "configmaps", k->name, k->vars_doc));
-    if (k->service != NULL)
-        HL_TRY(create_ours(k, "services", k->name, k->service));
-    json_array_foreach (k->pods, i, pod) {
-        const char *name;
-        HL_TRY(object_text(pod, "metadata.name", &name));
-        HL_TRY(create_ours(k, "pods", name, pod));
-    }
-    return HL_OK;
-}
-
 static hl_status delete_one(struct call *k, const char *base, const char *kind, const char *name)
 {
     json_t *there = NULL;
@@ -158,6 +147,49 @@ static hl_status delete_one(struct call *k, const char *base, const char *kind, 
     }
     json_decref(there);
     return st == HL_ENOENT ? HL_OK : st;
+}
+
+/* Deletes the first pods of the gang. Two gangs that each hold a part of a quota, and need more of
+ * it, would wait for each other forever. Keeps this thread's last error. */
+static void pods_withdraw(struct call *k, size_t count)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    for (size_t i = 0; i < count; i++) {
+        const char *name;
+        hl_status st = object_text(json_array_get(k->pods, i), "metadata.name", &name);
+        if (st == HL_OK)
+            st = delete_one(k, CORE, "pods", name);
+        if (st != HL_OK)
+            hl_debug("a pod of %s keeps its part of the quota: %s", k->job, hl_error_text());
+    }
+    (void)hl_fail(HL_ENOSPC, "%s", text);
+}
+
+static hl_status create_pods(struct call *k)
+{
+    size_t i;
+    const json_t *pod;
+    json_array_foreach (k->pods, i, pod) {
+        const char *name;
+        HL_TRY(object_text(pod, "metadata.name", &name));
+        hl_status st = create_ours(k, "pods", name, pod);
+        if (st == HL_ENOSPC)
+            pods_withdraw(k, i);
+        HL_TRY(st);
+    }
+    return HL_OK;
+}
+
+/* Kubernetes deletes the maps together with their Job (ownerReferences). Pods poll for them until
+ * they exist. */
+static hl_status run_put_maps(struct call *k)
+{
+    HL_TRY(create_ours(k, "configmaps", k->map, k->map_doc));
+    HL_TRY(create_ours(k, "configmaps", k->name, k->vars_doc));
+    if (k->service != NULL)
+        HL_TRY(create_ours(k, "services", k->name, k->service));
+    return create_pods(k);
 }
 
 /* Logs that can't be fetched are given up: a dead node must not keep its gang from being deleted.
@@ -230,10 +262,19 @@ static void call_free(struct call *k)
     free(k);
 }
 
+/* Jobs wait differently long, so that gangs that have refused each other a quota don't go on in
+ * step. */
 static void back_off(struct job *j)
 {
     uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, j->gang->tries++);
+    ms += ms * (j->seq % BACKOFF_SPREAD) / BACKOFF_SPREAD;
     j->gang->not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
+}
+
+/* The same request may succeed later: a quota may have room then. */
+static bool may_pass(hl_status st)
+{
+    return st == HL_ENOSPC || hl_status_retryable(st);
 }
 
 /* st comes with hl_error_text(). */
@@ -248,9 +289,10 @@ static void on_failure(struct job *j, const struct call *k, hl_status st)
         j->gang->table_sent = 0;
     if (k->run != run_create && k->run != run_put_maps)
         return;
-    if (!hl_status_retryable(st))
-        j->gang->created = k->attempt; /* parts of it may exist and have to be deleted */
-    if (!hl_status_retryable(st) && j->run.attempt == k->attempt)
+    if (may_pass(st))
+        return;
+    j->gang->created = k->attempt; /* parts of it may exist and have to be deleted */
+    if (j->run.attempt == k->attempt)
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
                                             .attempt = k->attempt,
                                             .container = HL_API_CONTAINER_STATE_FAILED,

@@ -78,13 +78,16 @@ static void pod_message(const struct job *j, int index, char *out, size_t cap)
         gang_pod_spreads(j, pod, out, cap);
 }
 
-/* Why the job is not up: what its objects report, or what keeps us from making or seeing them. */
+/* Why the job is not up: what keeps us from making its objects, what they report, or what keeps us
+ * from seeing them. */
 static void kube_waits_for(const struct job *j, char *out, size_t cap)
 {
-    gang_waits_for(j, out, cap);
-    if (out[0] != '\0' || j->controller->gangs == NULL || j->run.state != HL_API_JOB_STATE_STARTING)
+    out[0] = '\0';
+    if (j->controller->gangs == NULL || j->run.state != HL_API_JOB_STATE_STARTING)
         return;
     snprintf(out, cap, "%s", j->gang->problem);
+    if (out[0] == '\0')
+        gang_waits_for(j, out, cap);
     if (out[0] == '\0')
         gangs_problem(j->controller->gangs, out, cap);
 }
