@@ -206,13 +206,15 @@ static void tell_reason(struct queue_run *run, struct job *j)
     char text[HL_JOB_TEXT_MAX];
     if (j->wait.told == j->wait.reason && j->run.reason[0] != '\0')
         return;
+    queue_reason(j, text, sizeof(text));
+    if (text[0] == '\0')
+        return; /* nothing is known yet, and a record of that would be written again and again */
     if (run->told == TELL_MAX) {
         run->untold = true;
         return;
     }
     run->told++;
     j->wait.told = j->wait.reason;
-    queue_reason(j, text, sizeof(text));
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NOT_PLACED, .text = text});
 }
 

@@ -77,6 +77,8 @@ void queue_reason(const struct job *j, char *out, size_t cap)
     case HL_API_WAIT_REASON_NONE:
         break;
     }
+    if (out[0] == '\0' && w->reason != HL_API_WAIT_REASON_NONE) /* the planner had no words */
+        snprintf(out, cap, "%s", hl_api_wait_reason_name(w->reason));
 }
 
 /* Jobs that end don't free slots on a drained server; undraining it would. */
