@@ -165,6 +165,7 @@ static hl_status make_gangs(struct queue_run *run, int64_t now_ms)
         if (run->gangs[i].phase != HL_QUEUE_PENDING)
             run->c->jobs->queue->held[run->gangs[i].queue] += run->gangs[i].slots;
     }
+    memcpy(run->used, run->c->jobs->queue->held, sizeof(run->used));
     return HL_OK;
 }
 
@@ -266,10 +267,7 @@ static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
 static int count_spares(const struct queue_run *run, int gang)
 {
     const struct hl_job *spec = &run->jobs[gang]->spec;
-    int queue = run->gangs[gang].queue, used = run->c->jobs->queue->held[queue];
-    for (int i = 0; i < run->count && spec->spare_slots > 0; i++)
-        if (run->gangs[i].queue == queue && run->slots.plans[i] != NULL)
-            used += run->slots.plans[i]->container_count;
+    int used = run->used[run->gangs[gang].queue];
     int left = elastic_quota_left(run->c, spec, used + run->gangs[gang].slots);
     return left >= spec->spare_slots ? spec->spare_slots : left > 0 ? left : 0;
 }
@@ -289,6 +287,12 @@ static const struct hl_plan *held_plan(void *arg, int gang)
     return run->jobs[gang]->run.plan;
 }
 
+static void plan_taken(void *arg, int gang, const struct hl_plan *plan)
+{
+    struct queue_run *run = arg;
+    run->used[run->gangs[gang].queue] += plan->container_count;
+}
+
 /* ---- passes ---------------------------------------------------------------------------------- */
 
 static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
@@ -306,7 +310,8 @@ static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
                                               .count = run->count,
                                               .arg = run,
                                               .plan = plan_gang,
-                                              .held = held_plan};
+                                              .held = held_plan,
+                                              .taken = plan_taken};
     HL_TRY(hl_queue_slots_init(&run->slots, &slots, &planner));
     queue_find_used(c, now_ms, used);
     const struct hl_queue_input in = {.queues = &q->queues,
@@ -327,13 +332,8 @@ static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
 /* Started gangs of variable size first get the largest size that is left; then the running ones. */
 static void enlarge_started(struct queue_run *run, const struct hl_queue_pass *pass)
 {
-    int used[HL_QUEUES_MAX];
-    memcpy(used, run->c->jobs->queue->held, sizeof(used));
-    for (int i = 0; i < run->count; i++)
-        if (pass->verdicts[i].starts)
-            used[run->gangs[i].queue] += run->slots.plans[i]->container_count;
     for (int i = 0; i < pass->line_count; i++) {
-        int gang = pass->line[i], *of_queue = &used[run->gangs[gang].queue];
+        int gang = pass->line[i], *of_queue = &run->used[run->gangs[gang].queue];
         struct hl_plan **plan = &run->slots.plans[gang];
         if (!pass->verdicts[gang].starts || !hl_job_is_elastic(&run->jobs[gang]->spec))
             continue;
@@ -343,7 +343,8 @@ static void enlarge_started(struct queue_run *run, const struct hl_queue_pass *p
     }
     for (int i = 0; i < run->count; i++)
         if (run->gangs[i].phase == HL_QUEUE_RUNS && !pass->verdicts[i].stops)
-            used[run->gangs[i].queue] += elastic_grow(run->jobs[i], used[run->gangs[i].queue]);
+            run->used[run->gangs[i].queue] +=
+                elastic_grow(run->jobs[i], run->used[run->gangs[i].queue]);
 }
 
 static void queue_want(struct hl_controller *c);

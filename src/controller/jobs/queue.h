@@ -49,7 +49,7 @@ struct job_queue {
     bool trouble;            /* trouble_is_new */
     int pending;             /* pending jobs after the last pass */
     int fresh;               /* jobs submitted since then */
-    int held[HL_QUEUES_MAX]; /* slots held, by queue, at the last pass */
+    int held[HL_QUEUES_MAX]; /* slots held, by queue, before the last pass */
     struct queue_past past[HL_QUEUES_MAX];
 };
 
@@ -63,7 +63,8 @@ struct queue_run {
     bool untold; /* there are more to write */
     struct hl_queue_gang *gangs;
     struct hl_queue_slots slots;
-    int64_t *windows; /* distinct start times of node reservations, in order */
+    int used[HL_QUEUES_MAX]; /* slots held, by queue, with those of gangs that start */
+    int64_t *windows;        /* distinct start times of node reservations, in order */
     int window_count;
 };
 

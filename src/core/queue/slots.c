@@ -54,6 +54,8 @@ static hl_status slots_take(void *ctx, int gang)
     struct hl_queue_slots *s = ctx;
     HL_TRY(hl_plan_commit(s->found, s->opts.cluster));
     s->plans[gang] = hl_steal(&s->found);
+    if (s->opts.taken != NULL)
+        s->opts.taken(s->opts.arg, gang, s->plans[gang]);
     return HL_OK;
 }
 

@@ -25,6 +25,8 @@ struct hl_queue_slots_opts {
     hl_status (*plan)(void *arg, int gang, struct hl_plan **out);
     /* The slots that the gang holds or, if it waits, held last; NULL: none. Borrowed. */
     const struct hl_plan *(*held)(void *arg, int gang);
+    /* The gang starts by this plan. NULL: the caller does not need to know. */
+    void (*taken)(void *arg, int gang, const struct hl_plan *plan);
 };
 
 struct hl_queue_kept;
