@@ -10,7 +10,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from support.cluster import BUILD, ROOT, cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, ROOT, Daemon, cluster, wait_for  # noqa: E402
 
 # A rank records what the table says when it starts, waits until it is complete, and then for its own end. cp would fail
 # on a file that is replaced during the copy.
@@ -130,6 +130,23 @@ class RankTables(unittest.TestCase):
             self.assertEqual(c.json("ranktable", name), whole)
             (c.dir / "end").touch()
             c.wait_job(name, "succeeded")
+
+    def test_a_node_that_is_back_at_another_address_is_in_all_tables_of_the_gang(self):
+        with cluster() as c:
+            name = c.submit(job(c.dir, more="recovery: {mode: replace}"))
+            notes(c.dir, 1, "whole")
+            seen = [environment(t) for t in notes(c.dir, 1, "env")]
+            self.assertFalse(pathlib.Path(seen[3]["HELIOS_MEETING"]).exists())
+            with Daemon(c, "node-0").again("--rank-address", "127.0.0.5"):
+                for e in seen:
+                    table, meeting = pathlib.Path(e["RANK_TABLE_FILE"]), pathlib.Path(e["HELIOS_MEETING"])
+                    wait_for("the new address", lambda f=table: "127.0.0.5" in f.read_text())
+                    self.assertEqual(json.loads(table.read_text()), c.json("ranktable", name))
+                    self.assertEqual(meeting.read_text().splitlines()[:2],
+                                     ["MASTER_ADDR=127.0.0.5", f"MASTER_PORT={e['MASTER_PORT']}"])
+                self.assertEqual(c.job(name)["attempt"], 1)
+                (c.dir / "end").touch()
+                c.wait_job(name, "succeeded")
 
     def test_ranks_with_gpus_find_what_torch_and_nccl_want(self):
         power = ROOT / "tests" / "data" / "topo" / "power-2slots.xml"

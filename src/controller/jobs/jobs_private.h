@@ -192,6 +192,8 @@ int master_container(const struct job *j);
 bool master_port_ready(struct job *j);
 /* MASTER_PORT of the attempt. */
 int master_port(const struct job *j);
+/* MASTER_ADDR: that of the node of rank 0 now, which may be back at another address. Borrowed. */
+const char *master_address(const struct job *j);
 
 /* images.c: for jobs whose ranks run in an image with a container engine on the nodes; for others
  * nothing waits and nothing is pinned. */

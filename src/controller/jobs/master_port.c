@@ -34,6 +34,15 @@ int master_container(const struct job *j)
     return at >= 0 ? j->run.plan->containers[at].index : -1;
 }
 
+const char *master_address(const struct job *j)
+{
+    const struct hl_plan *plan = j->run.plan;
+    const struct hl_cluster_node *n =
+        plan->master_node != NULL ? hl_cluster_find(nodes_cluster(j->controller), plan->master_node)
+                                  : NULL;
+    return n != NULL && n->rank_address[0] != '\0' ? n->rank_address : plan->master_address;
+}
+
 static struct master_place place_now(const struct job *j)
 {
     return (struct master_place){j->run.attempt, master_container(j)};

@@ -5,8 +5,8 @@
  *
  * Per container, on the loop's thread:
  *
- *     UNSENT --the gang runs--> SENDING --HL_OK--> SENT --the node's Agent is a new one--> UNSENT
- *        ^                         |
+ *     UNSENT --the gang runs--> SENDING --HL_OK--> SENT --the node's Agent is a new one,--> UNSENT
+ *        ^                         |                      a node's address is a new one
  *        '-------- failed ---------'   the next tick sends again */
 #include <stdlib.h>
 #include <string.h>
@@ -60,25 +60,27 @@ static bool is_left(const struct job *j, int at)
     return !hl_jobrun_has_ranks(&j->run, at) && !hl_plan_is_spare(c) && !hl_plan_is_guest(c);
 }
 
-/* True when ranks are not where they started, or rank 0 is in another container. */
+/* True when ranks are not where they started, or rank 0 is in another container or at another
+ * address. */
 static bool has_moved(const struct job *j)
 {
-    bool moved = j->elastic.lost != NULL || master_container(j) > 0;
+    bool moved = j->elastic.lost != NULL || master_container(j) > 0 ||
+                 strcmp(master_address(j), j->run.plan->master_address) != 0;
     for (int i = 0; i < j->run.container_count && !moved; i++)
         moved = is_left(j, i) ||
                 (hl_jobrun_has_ranks(&j->run, i) && hl_plan_is_spare(&j->run.plan->containers[i]));
     return moved;
 }
 
-/* What the ranks are told when their gang lost a server or a container and continues; "" before
- * that. */
+/* What the ranks are told when their gang lost a server or a container and continues, or when rank
+ * 0 has another address; "" before that. */
 static hl_status meeting_text(const struct job *j, struct hl_buf *out)
 {
     const struct hl_plan *plan = j->run.plan;
     if (!has_moved(j))
         return HL_OK;
-    HL_TRY(hl_buf_printf(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\n", plan->master_address,
-                         master_port(j)));
+    HL_TRY(
+        hl_buf_printf(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\n", master_address(j), master_port(j)));
     if (j->elastic.lost != NULL)
         return hl_buf_printf(out, "%s", j->elastic.lost);
     for (int i = 0; i < j->run.container_count; i++) {
@@ -155,6 +157,17 @@ void rank_tables_resend(struct hl_controller *c, const char *node)
         for (int i = 0; j->table_sent != NULL && i < j->run.container_count; i++)
             if (strcmp(j->run.containers[i].node, node) == 0)
                 j->table_sent[i] = TABLE_UNSENT;
+}
+
+void rank_tables_renew(struct hl_controller *c, const char *node)
+{
+    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next) {
+        bool uses = false;
+        for (int i = 0; !uses && i < j->run.container_count; i++)
+            uses = strcmp(j->run.containers[i].node, node) == 0;
+        if (uses && rank_tables_reset(j, j->run.container_count) != HL_OK)
+            hl_warn("rank table is not sent again job=%s error=\"%s\"", j->id, hl_error_text());
+    }
 }
 
 void method_rank_table(void *arg, struct hl_rpc_call *call,

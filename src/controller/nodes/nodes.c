@@ -192,6 +192,19 @@ void node_restore(struct node *n)
     json_decref(record);
 }
 
+/* NULL counts as "". */
+static bool texts_differ(const char *a, const char *b)
+{
+    return strcmp(a != NULL ? a : "", b != NULL ? b : "") != 0;
+}
+
+static bool has_other_addresses(const struct hl_api_node_info *a, const struct hl_api_node_info *b)
+{
+    return texts_differ(a->rank_address, b->rank_address) ||
+           texts_differ(a->host_address, b->host_address) ||
+           texts_differ(a->device_addresses, b->device_addresses);
+}
+
 static hl_status node_set_info(struct hl_controller *c, struct node *n,
                                const struct hl_api_node_info *info)
 {
@@ -208,6 +221,8 @@ static hl_status node_set_info(struct hl_controller *c, struct node *n,
     }
     HL_TRY(hl_cluster_put(&c->nodes->cluster, &kept));
     hl_cluster_set_draining(&c->nodes->cluster, n->name, n->drained_ms != 0);
+    if (n->info.name != NULL && has_other_addresses(&n->info, &kept))
+        n->readdressed = true;
     hl_arena_fini(&n->info_arena);
     hl_arena_move(&n->info_arena, &arena);
     n->info = kept;

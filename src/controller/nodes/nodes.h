@@ -83,6 +83,7 @@ struct node {
     struct hl_arena answered_arena;
     uint64_t answered_ns; /* listened_ns of the last one */
     struct hl_rpc_peer *agent;
+    bool readdressed; /* it has other addresses than when it last registered */
     uint64_t seen_ns; /* listened_ns of the last sign of life, or since when one is awaited */
     int64_t seen_ms;
     bool lost;

@@ -70,7 +70,11 @@ static void on_node_registered(struct hl_controller *c, struct node *n)
 {
     copies_relist(c, n);
     placement_node_registered(c, n);
-    rank_tables_resend(c, n->name);
+    if (n->readdressed)
+        rank_tables_renew(c, n->name);
+    else
+        rank_tables_resend(c, n->name);
+    n->readdressed = false;
 }
 
 static void on_node_reported(struct hl_controller *c, struct node *n,

@@ -148,6 +148,7 @@ struct hl_plan_spec_opts {
     const char *controller_address; /* HELIOS_CONTROLLER */
     const char *l3_address;         /* CONTROLLER_L3_CACHE_ADDRESS */
     int64_t model_version;          /* to load; -1 = newest */
+    const char *master_address;     /* where rank 0 is now; NULL: where the plan says */
     int master_port;
     int64_t stop_grace_ms;
     const char *rank_table; /* the first content of RANK_TABLE_FILE; NULL = there is none */

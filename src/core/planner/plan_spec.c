@@ -101,7 +101,8 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     add_int(env, "TORCHELASTIC_RESTART_COUNT", opts->attempt - 1);
     add_int(env, "TORCHELASTIC_MAX_RESTARTS", job->restarts);
     env_add(env, "HELIOS_RECOVERY", job->recovery);
-    env_add(env, "MASTER_ADDR", plan->master_address);
+    env_add(env, "MASTER_ADDR",
+            opts->master_address != NULL ? opts->master_address : plan->master_address);
     add_int(env, "MASTER_PORT", opts->master_port);
     return env->list;
 }
