@@ -105,8 +105,9 @@ struct hl_agent {
 
 /* link.c */
 hl_status link_start(struct hl_agent *a, const char *controller);
-/* The Controller has not been heard for so long that jobs may have continued without this node. */
-bool link_is_lapsed(const struct hl_agent *a);
+/* When the Controller will not have been heard for so long that jobs may continue without this
+ * node; hl_now_ns in ms. UINT64_MAX: never. */
+uint64_t link_lapses_ms(const struct hl_agent *a);
 /* Sends a heartbeat now, or right after the call in progress. */
 void link_tell(struct hl_agent *a);
 void link_stop(struct hl_agent *a);

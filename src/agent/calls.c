@@ -20,6 +20,7 @@ struct request {
     struct hl_rpc_call *call;
     const void *params;
     void *results;
+    uint64_t lapses_ms; /* link_lapses_ms when the call came */
     hl_status (*run)(struct request *r);
     void (*reply)(struct hl_rpc_call *call, const void *results);
     hl_status st;
@@ -62,6 +63,7 @@ static void request_submit(struct hl_agent *a, struct request given)
     }
     *r = given;
     r->agent = a;
+    r->lapses_ms = link_lapses_ms(a);
     r->work.data = r;
     a->pending++;
     uv_queue_work(hl_loop_uv(a->loop), &r->work, request_work, request_answer);
@@ -113,11 +115,24 @@ static void tell_on_loop(void *arg)
     link_tell(arg);
 }
 
-static hl_status start_container(struct hl_agent *a, const struct hl_api_container_spec *given,
-                                 struct hl_arena *arena, struct hl_api_container_status *out)
+/* An order that waited while this Agent was suspended may belong to a gang that continues
+ * elsewhere. */
+static hl_status check_heard(uint64_t lapses_ms)
+{
+    if (hl_now_ns() / HL_NS_PER_MS <= lapses_ms)
+        return HL_OK;
+    return hl_fail(HL_EUNAVAIL,
+                   "this Agent was silent for so long that the Controller may have given up what "
+                   "runs here: it starts nothing until it has heard from the Controller again");
+}
+
+static hl_status start_container(struct hl_agent *a, const struct request *r,
+                                 const struct hl_api_container_spec *given, struct hl_arena *arena,
+                                 struct hl_api_container_status *out)
 {
     struct hl_container_spec spec;
     struct hl_container_status status;
+    HL_TRY(check_heard(r->lapses_ms));
     HL_TRY(hl_container_spec_from_api(given, &spec));
     hl_status st = env_complete(a, &spec);
     if (st == HL_OK && spec.replace.max > 0 && strcmp(a->executor->ops->name, "process") != 0)
@@ -185,7 +200,7 @@ static hl_status put_rank_table(struct hl_agent *a,
                                   : HL_OK;
 }
 
-IN_WORKER(start_container, start_container(a, &p->spec, arena, &out->status))
+IN_WORKER(start_container, start_container(a, r, &p->spec, arena, &out->status))
 IN_WORKER(stop_container, stop_container(a, p))
 IN_WORKER(list_containers, list_containers(a, arena, &out->containers))
 IN_WORKER(read_log, read_log(a, p, arena, out))
@@ -194,20 +209,6 @@ IN_WORKER(list_strays, orders_list_strays(&a->orders, p, arena, &out->ids))
 IN_WORKER(end_strays, orders_end_strays(&a->orders, p, &out->ended))
 ASKED_IN_WORKER(end_rank, rank_end(a, p, arena, &out->ended))
 ASKED_IN_WORKER(put_rank_table, put_rank_table(a, p))
-
-/* An order that waited while this Agent was suspended may belong to a gang that continues
- * elsewhere. */
-static void start_if_heard(void *arg, struct hl_rpc_call *call,
-                           const struct hl_api_agent_start_container_params *params)
-{
-    if (link_is_lapsed(arg))
-        hl_rpc_reject(
-            call, HL_EUNAVAIL,
-            "this Agent was silent for so long that the Controller may have given up what runs "
-            "here: it starts nothing until it has heard from the Controller again");
-    else
-        handle_start_container(arg, call, params);
-}
 
 /* ---- the node ---- */
 
@@ -359,7 +360,7 @@ static void handle_store_stop(void *arg, struct hl_rpc_call *call,
 }
 
 const struct hl_agent_handlers calls_handlers = {
-    .start_container = start_if_heard,
+    .start_container = handle_start_container,
     .stop_container = handle_stop_container,
     .list_containers = handle_list_containers,
     .read_log = handle_read_log,

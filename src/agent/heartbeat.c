@@ -37,9 +37,10 @@ uint64_t heartbeat_answered(struct heartbeat *h, uint64_t sent_ms, bool known)
     return delay;
 }
 
-bool heartbeat_is_lapsed(const struct heartbeat *h, uint64_t now_ms)
+uint64_t heartbeat_lapses_ms(const struct heartbeat *h)
 {
-    return h->lost_ms > 0 && now_ms > h->heard_ms && now_ms - h->heard_ms > h->lost_ms;
+    return h->lost_ms > 0 && h->heard_ms <= UINT64_MAX - h->lost_ms ? h->heard_ms + h->lost_ms
+                                                                    : UINT64_MAX;
 }
 
 int heartbeat_timeout_ms(const struct heartbeat *h, int most_ms)

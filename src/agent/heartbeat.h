@@ -6,8 +6,8 @@
  * answer. A registered node never stays silent for longer than a heartbeat period.
  *
  * The Controller measures silence, and after lost_ms of it jobs continue without the node. An order
- * that it sent before that may reach an Agent that was paused much later: heartbeat_is_lapsed says
- * that such an order must not be obeyed before the Controller has been heard again.
+ * that it sent before that may reach an Agent that was paused much later: after
+ * heartbeat_lapses_ms such an order must not be obeyed before the Controller has been heard again.
  *
  * Owns:    nothing.
  * Threads: one at a time. Pure: no clock.
@@ -39,8 +39,9 @@ uint64_t heartbeat_failed(struct heartbeat *h);
 uint64_t heartbeat_registered(struct heartbeat *h, uint64_t sent_ms, int64_t period_ms,
                               int64_t lost_ms);
 uint64_t heartbeat_answered(struct heartbeat *h, uint64_t sent_ms, bool known);
-/* The Controller may have given up what runs here. */
-bool heartbeat_is_lapsed(const struct heartbeat *h, uint64_t now_ms);
+/* After that, the Controller may have given up what runs here, unless it is heard before.
+ * UINT64_MAX: never. */
+uint64_t heartbeat_lapses_ms(const struct heartbeat *h);
 /* Timeout of a call; most_ms: the upper limit for any call. */
 int heartbeat_timeout_ms(const struct heartbeat *h, int most_ms);
 

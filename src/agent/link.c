@@ -256,10 +256,10 @@ static void on_timer(uv_timer_t *timer)
     a->pending++;
 }
 
-bool link_is_lapsed(const struct hl_agent *a)
+uint64_t link_lapses_ms(const struct hl_agent *a)
 {
     HL_ON_LOOP(a->loop);
-    return heartbeat_is_lapsed(&a->link.heartbeat, hl_now_ns() / HL_NS_PER_MS);
+    return heartbeat_lapses_ms(&a->link.heartbeat);
 }
 
 void link_tell(struct hl_agent *a)

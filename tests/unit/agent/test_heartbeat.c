@@ -86,21 +86,21 @@ TEST(who_was_not_heard_for_too_long_has_to_be_heard_again_first)
 {
     struct heartbeat h;
     heartbeat_init(&h);
-    assert_false(heartbeat_is_lapsed(&h, 1000000)); /* there are no containers yet */
+    assert_false(1000000 > heartbeat_lapses_ms(&h)); /* there are no containers yet */
     (void)heartbeat_registered(&h, 10000, 500, 5000);
-    assert_false(heartbeat_is_lapsed(&h, 15000));
-    assert_true(heartbeat_is_lapsed(&h, 15001));
+    assert_false(15000 > heartbeat_lapses_ms(&h));
+    assert_true(15001 > heartbeat_lapses_ms(&h));
     (void)heartbeat_answered(&h, 10500,
                              true); /* the answer to a call made before the process was stopped */
-    assert_false(heartbeat_is_lapsed(&h, 15500));
-    assert_true(heartbeat_is_lapsed(&h, 100000));
+    assert_false(15500 > heartbeat_lapses_ms(&h));
+    assert_true(100000 > heartbeat_lapses_ms(&h));
     (void)heartbeat_answered(&h, 100000,
                              false); /* the node counts as lost: it has to register first */
-    assert_true(heartbeat_is_lapsed(&h, 100000));
+    assert_true(100000 > heartbeat_lapses_ms(&h));
     (void)heartbeat_registered(&h, 100100, 500, 5000);
-    assert_false(heartbeat_is_lapsed(&h, 100100));
+    assert_false(100100 > heartbeat_lapses_ms(&h));
     (void)heartbeat_registered(&h, 100100, 500, 0); /* an older Controller does not send it */
-    assert_false(heartbeat_is_lapsed(&h, 200000));
+    assert_false(200000 > heartbeat_lapses_ms(&h));
 }
 
 TEST(an_answer_is_waited_for_three_heartbeats)
