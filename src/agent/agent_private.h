@@ -164,6 +164,8 @@ hl_status steps_prepare(struct hl_agent *a, struct hl_container_spec *spec) HL_C
 void steps_tell(struct hl_agent *a, struct hl_arena *arena,
                 struct hl_api_container_status_list *containers);
 void steps_forget(struct hl_agent *a, const char *id);
+/* After a start that was refused: forgets the pages unless the container exists. */
+void steps_forget_refused(struct hl_agent *a, const char *id);
 
 /* env.c */
 /* Fills in rank_address, host_address and interface. */

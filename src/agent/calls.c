@@ -144,6 +144,12 @@ static hl_status start_container(struct hl_agent *a, const struct request *r,
         st = steps_prepare(a, &spec);
     if (st == HL_OK)
         st = orders_start(&a->orders, &spec, &status);
+    if (st != HL_OK) {
+        char why[HL_ERROR_TEXT_MAX];
+        snprintf(why, sizeof(why), "%s", hl_error_text());
+        steps_forget_refused(a, spec.id);
+        st = hl_fail(st, "%s", why);
+    }
     hl_container_spec_fini(&spec);
     HL_TRY(st);
     hl_info("container started id=%s state=%s", status.id, hl_run_state_text(status.state));

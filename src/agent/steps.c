@@ -45,9 +45,23 @@ hl_status steps_prepare(struct hl_agent *a, struct hl_container_spec *spec)
 void steps_forget(struct hl_agent *a, const char *id)
 {
     char path[STEPS_PATH_MAX];
+    if (strchr(id, '/') != NULL)
+        return; /* an id that no container can have: the file would be another one */
     steps_path(a, id, path, sizeof(path));
     if (unlink(path) != 0 && errno != ENOENT)
         hl_warn("remove %s: %s", path, strerror(errno));
+}
+
+void steps_forget_refused(struct hl_agent *a, const char *id)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_container_status_list list;
+    if (hl_executor_list(a->executor, &arena, &list) != HL_OK)
+        return;
+    for (size_t i = 0; i < list.count; i++)
+        if (strcmp(list.items[i].id, id) == 0)
+            return; /* it goes with the container */
+    steps_forget(a, id);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -546,6 +546,7 @@ TEST_IN(setup, teardown, a_start_that_comes_too_late_starts_nothing)
     json_decref(call(w, "stopContainer", json_pack("{ss si}", "id", "j.1.0", "epoch", 7), HL_OK));
     assert_int_equal(start_of(w, "j.1.0", 7), HL_EPERM); /* cancelled in the meantime */
     assert_non_null(strstr(hl_error_text(), "it has been stopped"));
+    assert_int_equal(access(in_dir(w, "state/steps/j.1.0"), F_OK), -1);
     kill_agent(w, SIGKILL);
     start_agent(w, NULL);
     assert_int_equal(start_of(w, "k.1.0", 6), HL_EPERM); /* from an earlier Controller */
@@ -577,6 +578,9 @@ TEST_IN(setup, teardown, wrong_calls_are_answered_with_a_sentence)
     assert_non_null(strstr(hl_error_text(), "there is no container nope on this node"));
     json_decref(call(w, "stopContainer", json_pack("{ss}", "id", "nope"), HL_OK));
     json_decref(call(w, "forgetContainer", json_pack("{ss}", "id", "nope"), HL_OK));
+    assert_int_equal(hl_file_write_atomic(in_dir(w, "state/other"), "", 0), HL_OK);
+    json_decref(call(w, "forgetContainer", json_pack("{ss}", "id", "../other"), HL_OK));
+    assert_int_equal(access(in_dir(w, "state/other"), F_OK), 0);
 }
 
 static void on_read(void *arg, hl_status st, const char *text, json_t *result)
