@@ -38,7 +38,7 @@
  * make_table writes everything with the file locked, and `magic` last, with release. If a table's
  * magic is 0, the process that created it died before it was complete; the table is recreated. */
 #define MAGIC    UINT64_C(0x31524750534c4548) /* "HELSPGR1" */
-#define VERSION  1
+#define VERSION  2
 #define ROW_NONE UINT32_MAX
 
 /* ---- locks ----------------------------------------------------------------------------------- */
@@ -401,4 +401,21 @@ size_t hl_manager_usage(const struct hl_manager_table *t, uint32_t device,
             .bytes = __atomic_load_n(&t->s->device[device].rows[row], __ATOMIC_RELAXED)};
     }
     return n;
+}
+
+void hl_manager_ask(struct hl_manager_table *t, uint32_t device, uint64_t bytes)
+{
+    __atomic_store_n(&t->s->device[device].asked, bytes, __ATOMIC_RELAXED);
+}
+
+uint64_t hl_manager_excess(const struct hl_manager_table *t, uint32_t device)
+{
+    const struct hl_manager_device *d = &t->s->device[device];
+    uint64_t asked = __atomic_load_n(&d->asked, __ATOMIC_RELAXED);
+    uint64_t used = __atomic_load_n(&d->used, __ATOMIC_RELAXED);
+    uint64_t own = __atomic_load_n(&d->rows[t->row], __ATOMIC_RELAXED);
+    if (asked == 0 || used <= asked || own == 0)
+        return 0;
+    uint64_t part = (uint64_t)((double)own * ((double)(used - asked) / (double)used));
+    return part < own ? part : own;
 }

@@ -44,7 +44,8 @@ struct hl_manager_device {
     uint32_t holder; /* row of the process that took the lock last, for messages */
     uint64_t capacity;
     uint64_t used, reserved;
-    uint64_t made; /* tickets */
+    uint64_t asked; /* hl_manager_ask; 0 = nothing is asked. Without the lock */
+    uint64_t made;  /* tickets */
     uint64_t rows[HL_MANAGER_PROCESSES];
     struct hl_manager_ticket tickets[HL_MANAGER_TICKETS];
 };
@@ -115,6 +116,11 @@ struct hl_manager_use {
     uint64_t bytes;
 };
 
+/* Asks the processes to use at most `bytes` of a device together; 0: they are asked no longer. A
+ * request, not a limit: what is in use stays. The last request counts, until its table is gone. */
+void hl_manager_ask(struct hl_manager_table *t, uint32_t device, uint64_t bytes);
+/* What this process is asked to give back now: its part of what all use beyond the request. */
+uint64_t hl_manager_excess(const struct hl_manager_table *t, uint32_t device);
 /* Lists at most `max` processes other than this one, with what each uses on a device (0 is the
  * host); returns how many. Each number is correct by itself, but the numbers are not a consistent
  * snapshot. */

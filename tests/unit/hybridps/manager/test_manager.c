@@ -218,6 +218,28 @@ TEST(test_the_own_device_comes_before_the_others)
     hybridps_manager_close(m);
 }
 
+TEST(test_each_rank_is_asked_for_its_part_of_what_is_too_much)
+{
+    uint64_t capacity[] = {1000, 1000};
+    struct hl_manager_options o = {
+        .name = name, .capacity = capacity, .devices = 2, .lock_ms = 20000};
+    struct hl_manager_table a = {0}, b = {0};
+    assert_int_equal(hl_manager_table_open(&o, &a), HL_OK);
+    assert_int_equal(hl_manager_table_open(&o, &b), HL_OK);
+    a.s->device[1].rows[a.row] = 600;
+    b.s->device[1].rows[b.row] = 200;
+    a.s->device[1].used = 800;
+    assert_int_equal(hl_manager_excess(&a, 1), 0); /* nothing is asked */
+    hl_manager_ask(&a, 1, 400);
+    assert_int_equal(hl_manager_excess(&a, 1), 300);
+    assert_int_equal(hl_manager_excess(&b, 1), 100);
+    assert_int_equal(hl_manager_excess(&a, 0), 0);
+    hl_manager_ask(&a, 1, 0);
+    assert_int_equal(hl_manager_excess(&a, 1), 0);
+    hl_manager_table_close(&b);
+    hl_manager_table_close(&a);
+}
+
 TEST(test_a_ticket_keeps_its_room_until_it_is_used_or_cancelled)
 {
     hybridps_manager *m = open_with(100, NULL, 0);
