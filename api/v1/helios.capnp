@@ -645,8 +645,9 @@ interface L3 {
   # L4. `locate` first loads shards that are only archived.
   archive @8 (ids :List(Text), migrationId :Text)
           -> (archived :UInt32, bytes :UInt64) $maxValues(1048576);  # one that is there already is fine; answered once durable
-  # Removes shards from memory if they are archived and not pinned. `cluster`: as in `free`.
-  evict @9 (ids :List(Text), cluster :Text) -> (evicted :UInt32, bytes :UInt64) $maxValues(1048576);
+  # Removes shards from memory if they are archived and not pinned. `cluster`: as in `free`. kept: shards that stay: they are
+  # pinned, or the archive has no good copy of them now.
+  evict @9 (ids :List(Text), cluster :Text) -> (evicted :UInt32, bytes :UInt64, kept :UInt32) $maxValues(1048576);
   # Permanently, or into the trash. `cluster`: as in `free`; it must own pool and archive.
   dropArchived @10 (ids :List(Text), cluster :Text, trash :Bool) -> (dropped :UInt32) $maxValues(1048576);
   listArchived @11 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);

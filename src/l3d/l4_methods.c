@@ -152,10 +152,12 @@ static void evict_run(struct work *w)
         struct hl_pool_ref ref;
         if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
             break;
-        if (hl_id_parse(e->ids.items[i], &id) != HL_OK ||
-            hl_pool_find(d->pool, id, &ref) != HL_OK ||
-            (!hl_id_is_derived(id) && !l4_holds(d, &ref)) || !hl_pool_evict_one(d->pool, &ref))
+        if (hl_id_parse(e->ids.items[i], &id) != HL_OK || hl_pool_find(d->pool, id, &ref) != HL_OK)
             continue;
+        if ((!hl_id_is_derived(id) && !l4_holds(d, &ref)) || !hl_pool_evict_one(d->pool, &ref)) {
+            e->r.kept++;
+            continue;
+        }
         e->r.evicted++;
         e->r.bytes += ref.size;
     }

@@ -125,7 +125,7 @@ class Archive(unittest.TestCase):
             self.assertIn(b"helios.part", raw)
             path.write_bytes(raw.replace(b"helios.part", b"helios.port", 1))
             c.up()
-            c.run("shard", "drop", shard, "--from", "l3")
+            self.assertIn("L3 keeps its copy", c.refuse("shard", "drop", shard, "--from", "l3"))
             self.assertIn("L3", {x["tier"] for x in c.json("shard", "show", shard)["copies"]})
 
     def test_a_pool_that_starts_empty_is_warmed_before_anybody_reads(self):

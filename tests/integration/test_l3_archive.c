@@ -14,6 +14,7 @@ TEST(an_evicted_shard_is_read_again_on_every_way)
     begin(&p, "64MiB", "manual");
     struct shard s = new_shard(&p, 3 * MIB + 17, 5);
     assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 0); /* not archived: stays */
+    assert_int_equal(ask(&p, "evict", ids(&s, 1), "kept"), 1);
     assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
     assert_int_equal(ask(&p, "archive", ids(&s, 1), "bytes"), s.size); /* already there: fine */
     assert_int_equal(l4_number(&p, "usedBytes"), s.size);

@@ -82,7 +82,8 @@ static void on_archive_verified(void *arg, hl_status st, const char *text,
                                 const struct hl_api_l3_verify_results *r)
 {
     struct asked *a = arg;
-    asked_answered(a, st, text, r != NULL && r->ok, a->of->size, a->of->crc32);
+    asked_answered(a, st, text, r != NULL && r->ok, a->of->size,
+                   r != NULL && r->crc32_known ? r->crc32 : a->of->crc32);
 }
 
 static void ask_node(struct asked *a, const char *id)

@@ -61,6 +61,10 @@ static void on_archived_dropped(void *arg, hl_status st, const char *text,
 static void on_evicted(void *arg, hl_status st, const char *text,
                        const struct hl_api_l3_evict_results *r)
 {
+    if (st == HL_OK && r->kept > 0) {
+        st = HL_EBUSY;
+        text = "L3 keeps its copy: readers use it, or the archive has no good copy of it now";
+    }
     drop_answered(arg, st, text, r != NULL && r->evicted > 0);
 }
 
