@@ -35,11 +35,26 @@ def save(c, stages, job, ranks):
     """When each rank's save began, and its seconds; those of the last one include the proof."""
     saves = []
     for pp, tp in itertools.product(range(stages), range(TP)):
-        rank = helios.Rank(job=job, model="m", pp=pp, tp=tp, pp_size=stages, tp_size=TP, world_size=ranks, global_rank=pp * TP + tp)
+        rank = helios.Rank(
+            job=job,
+            model="m",
+            pp=pp,
+            tp=tp,
+            pp_size=stages,
+            tp_size=TP,
+            world_size=ranks,
+            global_rank=pp * TP + tp,
+        )
         with helios.Session(c.info["controller"], rank=rank) as me:
             state = me.load_state_dict()
             start = time.perf_counter()
-            saved = me.save_state_dict(state, 1, optim={f"{kind}.{n}": t for n, t in state.items() for kind in ("exp_avg", "exp_avg_sq")})
+            saved = me.save_state_dict(
+                state,
+                1,
+                optim={
+                    f"{kind}.{n}": t for n, t in state.items() for kind in ("exp_avg", "exp_avg_sq")
+                },
+            )
             saves.append((start, time.perf_counter() - start))
     assert saved.visible
     return saves
@@ -47,11 +62,15 @@ def save(c, stages, job, ranks):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--stages", type=int, default=126, help="stages, each with one layer and 8 tensor ranks")
+    p.add_argument(
+        "--stages", type=int, default=126, help="stages, each with one layer and 8 tensor ranks"
+    )
     stages = p.parse_args().stages
     leave_by_signals()
     with cluster(nodes=1, slots=1, size="1GiB") as c:
-        source, _ = checkpoints.llama(c.dir / "source", layers=stages, hidden=64, heads=8, groups=8, ffn=64)
+        source, _ = checkpoints.llama(
+            c.dir / "source", layers=stages, hidden=64, heads=8, groups=8, ffn=64
+        )
         c.json("model", "import", source, "--name", "m", "--tp", TP, "--pp", stages)
         pid, stop, took = c.pid("controllerd"), threading.Event(), []
         with helios.Session(c.info["controller"]) as other:
@@ -65,11 +84,17 @@ def main():
         assert shown["proved"], shown["unproved"]
         (began, last), others = saves[-1], sorted(s for _, s in saves[:-1])
         during = sorted(s for at, s in took if began <= at + s and at <= began + last)
-        print(f"{TP * stages} ranks, {shown['shards']} shards: save of a rank {1e3 * others[len(others) // 2]:.1f} ms, "
-              f"of the last one with the proof {last:.3f} s (bar {BAR_S:.0f} s: {'met' if last <= BAR_S else 'MISSED'})")
-        print(f"Controller: {before >> 10} MiB before, {peak_kib(pid) >> 10} MiB at most; {len(during)} other calls during "
-              f"the last one, p50 {1e3 * during[len(during) // 2]:.2f} ms, p99 {1e3 * during[len(during) * 99 // 100]:.2f} ms, "
-              f"longest {1e3 * during[-1]:.1f} ms")
+        print(
+            f"{TP * stages} ranks, {shown['shards']} shards: save of a rank"
+            f" {1e3 * others[len(others) // 2]:.1f} ms, of the last one with the proof {last:.3f} s"
+            f" (bar {BAR_S:.0f} s: {'met' if last <= BAR_S else 'MISSED'})"
+        )
+        print(
+            f"Controller: {before >> 10} MiB before, {peak_kib(pid) >> 10} MiB at most;"
+            f" {len(during)} other calls during the last one, p50"
+            f" {1e3 * during[len(during) // 2]:.2f} ms, p99"
+            f" {1e3 * during[len(during) * 99 // 100]:.2f} ms, longest {1e3 * during[-1]:.1f} ms"
+        )
     return 0 if last <= BAR_S else 1
 
 

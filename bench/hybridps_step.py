@@ -83,11 +83,15 @@ def main() -> None:
     for name, rows in taken.items():
         columns = [statistics.median(c) for c in zip(*rows[WARM_UP:])]
         middle[name] = columns
-        print(f"{name:8} wall {columns[0] * 1e3:7.1f} ms  cpu {columns[1] * 1e3:7.1f} ms  "
-              f"{columns[2]:6.0f} page faults")
+        print(
+            f"{name:8} wall {columns[0] * 1e3:7.1f} ms  cpu {columns[1] * 1e3:7.1f} ms  "
+            f"{columns[2]:6.0f} page faults"
+        )
     wall, cpu = (middle["managed"][i] / middle["plain"][i] for i in (0, 1))
-    print(f"managed / plain: wall {wall:.3f}  cpu {cpu:.3f}   (medians of {args.steps} steps, "
-          f"{torch.get_num_threads()} threads, losses {'bit-equal' if equal else 'within 0.1 %'})")
+    print(
+        f"managed / plain: wall {wall:.3f}  cpu {cpu:.3f}   (medians of {args.steps} steps, "
+        f"{torch.get_num_threads()} threads, losses {'bit-equal' if equal else 'within 0.1 %'})"
+    )
 
 
 if __name__ == "__main__":

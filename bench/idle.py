@@ -39,7 +39,9 @@ class Idle:
         poller = select.poll()
         for s in self.sockets:
             poller.register(s, select.POLLIN | select.POLLRDHUP)
-        return len(self.sockets) - sum(1 for _, events in poller.poll(0) if events & (select.POLLHUP | select.POLLRDHUP))
+        return len(self.sockets) - sum(
+            1 for _, events in poller.poll(0) if events & (select.POLLHUP | select.POLLRDHUP)
+        )
 
     def close(self):
         for s in self.sockets:
@@ -84,10 +86,16 @@ def one(ports, args, greeted, found):
     """A round: every port without idle connections, then with them on all ports."""
     quiet = {p.name: measure(p, args.calls) for p in ports}
     # HTTP admits no one: a request is answered, and its connection ends.
-    idle = {p.name: Idle(p, args.connections, greeted) for p in ports if not (greeted and p.kind == "http")}
+    idle = {
+        p.name: Idle(p, args.connections, greeted)
+        for p in ports
+        if not (greeted and p.kind == "http")
+    }
     try:
         for p in ports:
-            row = found.setdefault(p.name, {"quiet": [], "with": [], "cpu": [], "open": [], "error": ""})
+            row = found.setdefault(
+                p.name, {"quiet": [], "with": [], "cpu": [], "open": [], "error": ""}
+            )
             row["quiet"] += quiet[p.name][0]
             try:
                 taken, cpu = measure(p, args.calls)
@@ -102,7 +110,10 @@ def one(ports, args, greeted, found):
 
 
 def report(found, what):
-    print(f"\n{what}\n{'port':20}{'open':>6}{'p50':>9}{'with':>9}{'ratio':>7}{'p99':>9}{'with':>9}{'ratio':>7}{'cpu':>6}   us; cpu: of the daemon per call, ratio")
+    print(
+        f"\n{what}\n{'port':20}{'open':>6}{'p50':>9}{'with':>9}{'ratio':>7}{'p99':>9}{'with':>9}{'ratio':>7}{'cpu':>6} "
+        "  us; cpu: of the daemon per call, ratio"
+    )
     missed = 0
     for name, row in found.items():
         if row["error"]:
@@ -112,31 +123,54 @@ def report(found, what):
         values = [1e6 * quantile(row[k], q) for q in (0.5, 0.99) for k in ("quiet", "with")]
         ratios = values[1] / values[0], values[3] / values[2]
         missed += ratios[1] > BAR
-        print(f"{name:20}{min(row['open']):6}{values[0]:9.0f}{values[1]:9.0f}{ratios[0]:7.2f}{values[2]:9.0f}{values[3]:9.0f}"
-              f"{ratios[1]:7.2f}{statistics.median(row['cpu']):6.2f}   {'missed' if ratios[1] > BAR else 'met'}", flush=True)
+        print(
+            (
+                f"{name:20}{min(row['open']):6}{values[0]:9.0f}{values[1]:9.0f}{ratios[0]:7.2f}{values[2]:9.0f}{values[3]:9.0f}{ratios[1]:7.2f}{statistics.median(row['cpu']):6.2f} "
+                f"  {'missed' if ratios[1] > BAR else 'met'}"
+            ),
+            flush=True,
+        )
     return missed
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./run bench idle", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--connections", type=int, default=1000, help="to each port (1000)")
-    parser.add_argument("--calls", type=int, default=1000, help="calls of each port in each round (1000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds whose samples are combined (3)")
+    parser.add_argument(
+        "--calls", type=int, default=1000, help="calls of each port in each round (1000)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds whose samples are combined (3)"
+    )
     args = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     missed = 0
     leave_by_signals()
-    with cluster(nodes=1, tcp=True, secret="none", up=("--l2-size", "32MiB"), env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"}) as c:
+    with cluster(
+        nodes=1,
+        tcp=True,
+        secret="none",
+        up=("--l2-size", "32MiB"),
+        env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"},
+    ) as c:
         ports = wire.ports(c.state)
         if most < args.connections * len(ports) + SPARE_FILES:
-            sys.exit(f"idle: {len(ports)} ports need {args.connections * len(ports) + SPARE_FILES} descriptors, "
-                     f"this process may have {most}; raise ulimit -n or give --connections less")
-        for greeted, what in ((False, "connections that say nothing"), (True, "connections that were let in")):
+            sys.exit(
+                f"idle: {len(ports)} ports need"
+                f" {args.connections * len(ports) + SPARE_FILES} descriptors, this process may have"
+                f" {most}; raise ulimit -n or give --connections less"
+            )
+        for greeted, what in (
+            (False, "connections that say nothing"),
+            (True, "connections that were let in"),
+        ):
             found = {}
             for _ in range(args.rounds):
                 one(ports, args, greeted, found)
-            missed += report(found, f"{args.connections} {what}, each port; {args.rounds} x {args.calls} calls")
+            missed += report(
+                found, f"{args.connections} {what}, each port; {args.rounds} x {args.calls} calls"
+            )
     return 1 if missed else 0
 
 

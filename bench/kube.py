@@ -20,7 +20,7 @@ from support import gang_scenarios, gang_scripted  # noqa: E402
 from support.cluster import leave_by_signals, wait_for  # noqa: E402
 
 REASON_S, RESTART_S = 2, 5  # bars
-REASONS, RESTARTS = 20, 6   # of either kind
+REASONS, RESTARTS = 20, 6  # of either kind
 STEP_S = 0.01
 BEGUN = "touch %s/begun.$RANK.$HELIOS_ATTEMPT; exec sleep 600"
 
@@ -58,9 +58,26 @@ class Measured(gang_scenarios.World):
         times = []
         for n in range(REASONS):
             said = f"{n} of 2 tasks fit, says the bench"
-            self.api.patch("podgroups", self.namespace, f"helios-{job}-a1-group", {"status": {"phase": "Inqueue", "conditions": [
-                {"type": "Unschedulable", "status": "True", "transitionID": str(n), "reason": "NotEnoughResources",
-                 "message": said}]}}, status=True)
+            self.api.patch(
+                "podgroups",
+                self.namespace,
+                f"helios-{job}-a1-group",
+                {
+                    "status": {
+                        "phase": "Inqueue",
+                        "conditions": [
+                            {
+                                "type": "Unschedulable",
+                                "status": "True",
+                                "transitionID": str(n),
+                                "reason": "NotEnoughResources",
+                                "message": said,
+                            }
+                        ],
+                    }
+                },
+                status=True,
+            )
             times.append(until(lambda: said in c.job(job)["reason"]))  # noqa: B023 # asked at once
         self.volcano.paused = False
         c.json("cancel", job)
@@ -74,8 +91,12 @@ class Measured(gang_scenarios.World):
     def measure_restarts(self, c):
         """Measures from the end of a rank or a pod until the last rank of the next attempt runs its program. These ranks
         make no steps, so without their own back-off setting most of that time would be the wait."""
-        job = c.submit(self.plain(BEGUN % c.dir).replace(
-            "restarts: 0", f"restarts: {2 * RESTARTS}\nrecovery: {{backoff: 100ms, backoffMax: 100ms}}"))
+        job = c.submit(
+            self.plain(BEGUN % c.dir).replace(
+                "restarts: 0",
+                f"restarts: {2 * RESTARTS}\nrecovery: {{backoff: 100ms, backoffMax: 100ms}}",
+            )
+        )
         until(lambda: self.begun(1))
         times = {"a rank is killed": [], "a pod is deleted": []}
         for attempt in range(1, 2 * RESTARTS + 1):
@@ -100,6 +121,7 @@ def real():
 
     class OnRealServer(Measured, test_gangs.OnServer):
         name = "kube-apiserver"
+
     return OnRealServer
 
 

@@ -21,9 +21,40 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from maco_gpu_lib import (  # noqa: E402
-    ADD, ALLREDUCE, ATTENTION, AXPB, CAST, DIRECT, ELEMENTWISE, GELU, LAYERNORM, LINEAR, MATMUL, MEMCPY, MEMSET, MUL, NOP,
-    POLICIES, RELU, RMSNORM, SCALE_ADD, SCHEDULER, SILU, SOFTMAX, STATIC, SUB, U8, Cuda, Failed, Graph, Lib, Report, ShmOptions,
-    build, microseconds)
+    ADD,
+    ALLREDUCE,
+    ATTENTION,
+    AXPB,
+    CAST,
+    DIRECT,
+    ELEMENTWISE,
+    GELU,
+    LAYERNORM,
+    LINEAR,
+    MATMUL,
+    MEMCPY,
+    MEMSET,
+    MUL,
+    NOP,
+    POLICIES,
+    RELU,
+    RMSNORM,
+    SCALE_ADD,
+    SCHEDULER,
+    SILU,
+    SOFTMAX,
+    STATIC,
+    SUB,
+    U8,
+    Cuda,
+    Failed,
+    Graph,
+    Lib,
+    Report,
+    ShmOptions,
+    build,
+    microseconds,
+)
 
 SECTION_S = 240
 
@@ -39,7 +70,9 @@ class Context:
         return Graph(self.lib, self.dtypes)
 
     def cuda(self, graph, **options):
-        return Cuda(self.lib, graph, lambda: self.torch.cuda.current_stream().cuda_stream, **options)
+        return Cuda(
+            self.lib, graph, lambda: self.torch.cuda.current_stream().cuda_stream, **options
+        )
 
     def time(self, start, wait=lambda: None, repeats=21):
         return microseconds(self.torch, start, wait, 3 if self.quick else repeats)
@@ -57,13 +90,16 @@ class Context:
 
 # ---- every body against torch ----
 
+
 def close(x, name, dtype, got, want):
     torch = x.torch
     error = ((got.double() - want.double()).norm() / want.double().norm()).item()
     limit = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.2e-2}[dtype]
     ok = math.isfinite(error) and error <= limit
     x.report.line(f"  {name:34} {str(dtype)[6:]:9} {error:9.2e}  {'ok' if ok else 'WRONG'}")
-    x.report.number(f"{name} {str(dtype)[6:]}", error if math.isfinite(error) else None, "relative error")
+    x.report.number(
+        f"{name} {str(dtype)[6:]}", error if math.isfinite(error) else None, "relative error"
+    )
     if not ok:
         x.errors.append(f"{name} {dtype}")
 
@@ -79,7 +115,12 @@ def one(x, kind, inputs, output, dims, aux=(), outputs=None):
 
 
 def check_products(x, dtype):
-    for m, n, k, ta, tb in ((256, 384, 512, 0, 0), (200, 100, 72, 1, 0), (130, 257, 99, 0, 1), (128, 128, 64, 1, 1))[2 * x.quick:]:
+    for m, n, k, ta, tb in (
+        (256, 384, 512, 0, 0),
+        (200, 100, 72, 1, 0),
+        (130, 257, 99, 0, 1),
+        (128, 128, 64, 1, 1),
+    )[2 * x.quick :]:
         a = x.rand(k, m, dtype=dtype) if ta else x.rand(m, k, dtype=dtype)
         b = x.rand(n, k, dtype=dtype) if tb else x.rand(k, n, dtype=dtype)
         y = x.empty(m, n, dtype=dtype)
@@ -90,34 +131,66 @@ def check_products(x, dtype):
     a, w, bias = x.rand(m, k, dtype=dtype), x.rand(n, k, dtype=dtype), x.rand(n, dtype=dtype)
     y = x.empty(m, n, dtype=dtype)
     one(x, LINEAR, [a, w, bias], y, [m, n, k, k, k, n])
-    close(x, "linear with bias", dtype, y, x.torch.nn.functional.linear(a.double(), w.double(), bias.double()))
+    close(
+        x,
+        "linear with bias",
+        dtype,
+        y,
+        x.torch.nn.functional.linear(a.double(), w.double(), bias.double()),
+    )
 
 
 def check_attention(x, dtype):
     torch = x.torch
     shapes = ((2, 4, 4, 100, 100, 64, 1), (1, 8, 2, 33, 130, 128, 0), (1, 2, 1, 20, 50, 200, 1))
-    for b, hq, hkv, sq, sk, d, causal in shapes[2 * x.quick:]:
-        q, k, v = x.rand(b, hq, sq, d, dtype=dtype), x.rand(b, hkv, sk, d, dtype=dtype), x.rand(b, hkv, sk, d, dtype=dtype)
+    for b, hq, hkv, sq, sk, d, causal in shapes[2 * x.quick :]:
+        q, k, v = (
+            x.rand(b, hq, sq, d, dtype=dtype),
+            x.rand(b, hkv, sk, d, dtype=dtype),
+            x.rand(b, hkv, sk, d, dtype=dtype),
+        )
         o, lse = torch.empty_like(q), x.empty(b, hq, sq)
-        one(x, ATTENTION, [q, k, v], o, [b, hq, hkv, sq, sk, d, causal], [d ** -0.5], [o, lse])
-        s = q.double() @ k.double().repeat_interleave(hq // hkv, 1).transpose(-1, -2) * d ** -0.5
+        one(x, ATTENTION, [q, k, v], o, [b, hq, hkv, sq, sk, d, causal], [d**-0.5], [o, lse])
+        s = q.double() @ k.double().repeat_interleave(hq // hkv, 1).transpose(-1, -2) * d**-0.5
         if causal:
-            s = s.masked_fill(~torch.ones(sq, sk, dtype=torch.bool, device="cuda").tril(sk - sq), -math.inf)
-        close(x, f"attention {hq}/{hkv} heads of {d}", dtype, o, s.softmax(-1) @ v.double().repeat_interleave(hq // hkv, 1))
+            s = s.masked_fill(
+                ~torch.ones(sq, sk, dtype=torch.bool, device="cuda").tril(sk - sq), -math.inf
+            )
+        close(
+            x,
+            f"attention {hq}/{hkv} heads of {d}",
+            dtype,
+            o,
+            s.softmax(-1) @ v.double().repeat_interleave(hq // hkv, 1),
+        )
         close(x, f"  log-sum-exp of heads of {d}", torch.float32, lse, s.logsumexp(-1))
 
 
 def check_rows(x, dtype):
     f = x.torch.nn.functional
     for rows, cols in ((64, 33), (300, 256), (7, 5000))[: 1 if x.quick else 3]:
-        a, g, b = x.rand(rows, cols, dtype=dtype), x.rand(cols, dtype=dtype), x.rand(cols, dtype=dtype)
+        a, g, b = (
+            x.rand(rows, cols, dtype=dtype),
+            x.rand(cols, dtype=dtype),
+            x.rand(cols, dtype=dtype),
+        )
         y, dims, ad = x.torch.empty_like(a), [rows, cols, cols, cols], a.double()
         rms = ad * (ad.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt() * g.double()
         for name, kind, inputs, extra, aux, want in (
-                ("layernorm", LAYERNORM, [a, g, b], [], [1e-5], f.layer_norm(ad, (cols,), g.double(), b.double(), 1e-5)),
-                ("rmsnorm", RMSNORM, [a, g], [], [1e-5], rms), ("softmax", SOFTMAX, [a], [], [], ad.softmax(-1)),
-                ("gelu", GELU, [a], [0], [], f.gelu(ad)), ("gelu tanh", GELU, [a], [1], [], f.gelu(ad, approximate="tanh")),
-                ("silu", SILU, [a], [], [], f.silu(ad))):
+            (
+                "layernorm",
+                LAYERNORM,
+                [a, g, b],
+                [],
+                [1e-5],
+                f.layer_norm(ad, (cols,), g.double(), b.double(), 1e-5),
+            ),
+            ("rmsnorm", RMSNORM, [a, g], [], [1e-5], rms),
+            ("softmax", SOFTMAX, [a], [], [], ad.softmax(-1)),
+            ("gelu", GELU, [a], [0], [], f.gelu(ad)),
+            ("gelu tanh", GELU, [a], [1], [], f.gelu(ad, approximate="tanh")),
+            ("silu", SILU, [a], [], [], f.silu(ad)),
+        ):
             one(x, kind, inputs, y, dims + extra, aux)
             close(x, f"{name} {rows}x{cols}", dtype, y, want)
 
@@ -126,12 +199,25 @@ def check_elements(x, dtype):
     cols = 101 if x.quick else 1001
     a, b = x.rand(33, cols, dtype=dtype), x.rand(33, cols, dtype=dtype)
     ad, bd = a.double(), b.double()
-    for name, op, want in (("add", ADD, ad + bd), ("mul", MUL, ad * bd), ("axpb", AXPB, ad * 1.5 + 0.1), ("relu", RELU, ad.relu()),
-                           ("sub", SUB, ad - bd), ("scale_add", SCALE_ADD, 1.5 * ad + bd)):
+    for name, op, want in (
+        ("add", ADD, ad + bd),
+        ("mul", MUL, ad * bd),
+        ("axpb", AXPB, ad * 1.5 + 0.1),
+        ("relu", RELU, ad.relu()),
+        ("sub", SUB, ad - bd),
+        ("scale_add", SCALE_ADD, 1.5 * ad + bd),
+    ):
         y = x.torch.empty_like(a)
         inputs = [a] if op in (AXPB, RELU) else [a, b]
         second = 0 if op in (AXPB, RELU) else cols
-        one(x, ELEMENTWISE, inputs, y, [33, cols, cols, second, cols, op, x.dtypes[dtype]], [1.5, 0.1])
+        one(
+            x,
+            ELEMENTWISE,
+            inputs,
+            y,
+            [33, cols, cols, second, cols, op, x.dtypes[dtype]],
+            [1.5, 0.1],
+        )
         close(x, name, dtype, y, want)
     for to in x.dtypes:
         y = x.empty(33, cols, dtype=to)
@@ -147,7 +233,10 @@ def bodies(x):
             check(x, dtype)
     n = 1003 if x.quick else 100003
     a = torch.randint(0, 255, (n,), device="cuda", dtype=torch.uint8)
-    for name, kind, inputs, dims in (("memcpy", MEMCPY, [a], [1, n, n, n]), ("memset", MEMSET, [], [1, n, 0, n, 7])):
+    for name, kind, inputs, dims in (
+        ("memcpy", MEMCPY, [a], [1, n, n, n]),
+        ("memset", MEMSET, [], [1, n, 0, n, 7]),
+    ):
         y = torch.zeros(n, device="cuda", dtype=torch.uint8)
         graph = x.graph()
         graph.add(kind, inputs, [y], dims, dtype=U8)
@@ -160,10 +249,15 @@ def bodies(x):
 
 # ---- random graphs against an oracle ----
 
+
 def random_parents(rng, n):
     """Two earlier tasks each, near by, far away, or the input (n)."""
-    left = [n if i == 0 or rng.random() < 1 / 6 else i - 1 - rng.randrange(min(i, 9)) for i in range(n)]
-    return [(a, a if i == 0 or rng.random() < 0.5 else rng.randrange(i)) for i, a in enumerate(left)]
+    left = [
+        n if i == 0 or rng.random() < 1 / 6 else i - 1 - rng.randrange(min(i, 9)) for i in range(n)
+    ]
+    return [
+        (a, a if i == 0 or rng.random() < 0.5 else rng.randrange(i)) for i, a in enumerate(left)
+    ]
 
 
 def check_graph(x, seed, policy, runs):
@@ -174,8 +268,16 @@ def check_graph(x, seed, policy, runs):
     graph = x.graph()
     for i, (a, b) in enumerate(parents):
         wish = rng.randrange(workers) if policy != STATIC and rng.random() < 0.2 else -1
-        graph.add(ELEMENTWISE, [data[a], data[b]], [data[i]], [1, width, width, width, width, ADD, 0], worker=wish)
-    cuda = x.cuda(graph.compile(policy, workers), workers=workers, trace=1, ring=2, timeout_ns=20_000_000_000)
+        graph.add(
+            ELEMENTWISE,
+            [data[a], data[b]],
+            [data[i]],
+            [1, width, width, width, width, ADD, 0],
+            worker=wish,
+        )
+    cuda = x.cuda(
+        graph.compile(policy, workers), workers=workers, trace=1, ring=2, timeout_ns=20_000_000_000
+    )
     try:
         for run in range(1, runs + 1):
             data[n] = float(run)
@@ -184,10 +286,16 @@ def check_graph(x, seed, policy, runs):
             for i, (a, b) in enumerate(parents):
                 want[i] = C.c_float(want[a] + want[b]).value
             if data[:, 0].tolist() != want or data[:, width - 1].tolist() != want:
-                raise Failed(f"graph {seed} by {POLICIES[policy]}, run {run}: a task ran before a parent")
+                raise Failed(
+                    f"graph {seed} by {POLICIES[policy]}, run {run}: a task ran before a parent"
+                )
             at = {task: k for k, task in enumerate(cuda.order())}
-            if len(at) != n or any(p != n and at[p] > at[i] for i, pair in enumerate(parents) for p in pair):
-                raise Failed(f"graph {seed} by {POLICIES[policy]}, run {run}: completed out of order")
+            if len(at) != n or any(
+                p != n and at[p] > at[i] for i, pair in enumerate(parents) for p in pair
+            ):
+                raise Failed(
+                    f"graph {seed} by {POLICIES[policy]}, run {run}: completed out of order"
+                )
     finally:
         cuda.close()
 
@@ -204,13 +312,14 @@ def graphs(x):
 
 # ---- the demo: rounds of x * 1.5 + 0.1, a barrier after each ----
 
+
 def steps(x, data, workers, rounds):
     graph, part = x.graph(), data.numel() // workers
     before = []
     for _ in range(rounds):
         now = []
         for w in range(workers):
-            mine = data[w * part:(w + 1) * part if w + 1 < workers else data.numel()]
+            mine = data[w * part : (w + 1) * part if w + 1 < workers else data.numel()]
             n = mine.numel()
             task = graph.add(ELEMENTWISE, [mine], [mine], [1, n, n, 0, n, AXPB, 0], [1.5, 0.1])
             for on in before:
@@ -232,13 +341,18 @@ def demo(x):
         cuda.run()
         rounds = [task // 4 for task in cuda.order()]
         cuda.close()
-        ok = rounds == sorted(rounds) and len(rounds) == 40 and torch.allclose(data.double(), want, rtol=1e-5, atol=1e-5)
+        ok = (
+            rounds == sorted(rounds)
+            and len(rounds) == 40
+            and torch.allclose(data.double(), want, rtol=1e-5, atol=1e-5)
+        )
         x.report.line(f"  {POLICIES[policy]:10} rounds in order, values right: {ok}")
         if not ok:
             x.wrong(f"the demo by {POLICIES[policy]}")
 
 
 # ---- what a launch costs ----
+
 
 def chain(x, data, tasks, kind=ELEMENTWISE):
     graph, n, last = x.graph(), data.numel(), None
@@ -257,29 +371,46 @@ def launch(x):
     """A chain of dependent x * 1.5 over 1,024 floats; microseconds a run, and a task. NOP: the hop alone."""
     torch = x.torch
     data = torch.zeros(1024, device="cuda")
-    for tasks in ((8, 40) if x.quick else (40, 4000)):
+    for tasks in (8, 40) if x.quick else (40, 4000):
+
         def eager():
             for _ in range(tasks):
                 data.mul_(1.5)
+
         rows = [("torch eager", x.time(eager))]
         captured = torch.cuda.CUDAGraph()
         with torch.cuda.graph(captured):
             eager()
         rows.append(("CUDA graph", x.time(captured.replay)))
-        for policy, kind in ((DIRECT, ELEMENTWISE), (SCHEDULER, ELEMENTWISE), (DIRECT, NOP), (SCHEDULER, NOP)):
+        for policy, kind in (
+            (DIRECT, ELEMENTWISE),
+            (SCHEDULER, ELEMENTWISE),
+            (DIRECT, NOP),
+            (SCHEDULER, NOP),
+        ):
             cuda = x.cuda(chain(x, data, tasks, kind).compile(policy))
-            rows.append((f"persistent {POLICIES[policy]}{', NOP' if kind == NOP else ''}", x.time(cuda.start, cuda.wait)))
+            rows.append(
+                (
+                    f"persistent {POLICIES[policy]}{', NOP' if kind == NOP else ''}",
+                    x.time(cuda.start, cuda.wait),
+                )
+            )
             cuda.close()
         for name, us in rows:
-            x.report.line(f"  {tasks:5} tasks  {name:26} {us:10.1f} us {us / tasks:8.3f} us a task  "
-                          f"{rows[1][1] / us:6.2f} x CUDA graph")
+            x.report.line(
+                f"  {tasks:5} tasks  {name:26} {us:10.1f} us {us / tasks:8.3f} us a task  "
+                f"{rows[1][1] / us:6.2f} x CUDA graph"
+            )
             x.report.number(f"{name}, {tasks} tasks", us, "us")
     hop, gain = rows[4][1] / tasks, rows[1][1] / rows[2][1]
     x.report.bar("direct hop under 1 us", hop, "us", hop < 1)
-    x.report.bar(f"CUDA graph over direct at {tasks} dependent tasks, 1.5 or more", gain, "x", gain >= 1.5)
+    x.report.bar(
+        f"CUDA graph over direct at {tasks} dependent tasks, 1.5 or more", gain, "x", gain >= 1.5
+    )
 
 
 # ---- workers against the copy bandwidth ----
+
 
 def sweep(x):
     """MEMCPY in pieces of 1 MiB, read and written, beside torch's copy."""
@@ -295,7 +426,9 @@ def sweep(x):
     graph.compile()
     limit = torch.cuda.get_device_properties(0).multi_processor_count
     share = 0.0
-    for workers in sorted({w for w in (1, 2, 4, 8, 16, 32, 64, 96, 128, limit - 1, limit) if 0 < w <= limit}):
+    for workers in sorted(
+        {w for w in (1, 2, 4, 8, 16, 32, 64, 96, 128, limit - 1, limit) if 0 < w <= limit}
+    ):
         y.zero_()
         cuda = x.cuda(graph, workers=workers)
         rate = 2 * size / x.time(cuda.start, cuda.wait, 7) / 1e3
@@ -311,6 +444,7 @@ def sweep(x):
 
 # ---- products beside torch's ----
 
+
 def tiles(x, a, w, y, rows, cols, size=128):
     """LINEAR in tiles, one task each."""
     graph = x.graph()
@@ -322,7 +456,12 @@ def add_tiles(graph, a, w, y, rows, cols, size=128):
     k, n = a.shape[1], y.shape[1]
     for i in rows:
         for j in cols:
-            graph.add(LINEAR, [a[i:], w[j:]], [y[i:, j:]], [min(size, y.shape[0] - i), min(size, n - j), k, k, k, n])
+            graph.add(
+                LINEAR,
+                [a[i:], w[j:]],
+                [y[i:, j:]],
+                [min(size, y.shape[0] - i), min(size, n - j), k, k, k, n],
+            )
 
 
 def speed(x):
@@ -336,25 +475,33 @@ def speed(x):
         cuda.close()
         close(x, f"product {n}x{n}x{k} in tiles", dtype, y, torch.mm(a.float(), w.float().T))
         flops = 2 * n * n * k
-        x.report.line(f"  product {n}x{n}x{k} {str(dtype)[6:]:9} {flops / us / 1e6:8.1f} TFLOP/s, torch {flops / torch_us / 1e6:8.1f}")
+        x.report.line(
+            f"  product {n}x{n}x{k} {str(dtype)[6:]:9} {flops / us / 1e6:8.1f} TFLOP/s, torch"
+            f" {flops / torch_us / 1e6:8.1f}"
+        )
         x.report.number(f"product {str(dtype)[6:]}", flops / us / 1e6, "TFLOP/s")
     heads, s, d = (2, 32, 64) if x.quick else (128, 2048, 128)
     q, k_, v = (x.rand(heads, 1, s, d, dtype=torch.bfloat16) for _ in range(3))
     o = torch.empty_like(q)
     graph = x.graph()
     for h in range(heads):
-        graph.add(ATTENTION, [q[h], k_[h], v[h]], [o[h]], [1, 1, 1, s, s, d, 1], [d ** -0.5])
+        graph.add(ATTENTION, [q[h], k_[h], v[h]], [o[h]], [1, 1, 1, s, s, d, 1], [d**-0.5])
     cuda = x.cuda(graph.compile())
     us = x.time(cuda.start, cuda.wait, 5)
     cuda.close()
     attend = torch.nn.functional.scaled_dot_product_attention
     torch_us = x.time(lambda: attend(q, k_, v, is_causal=True), repeats=7)
-    close(x, f"attention {heads} heads {s}x{d}", torch.bfloat16, o, attend(q, k_, v, is_causal=True))
-    x.report.line(f"  attention {heads} heads {s}x{d} bfloat16, causal: {us:.0f} us, torch {torch_us:.0f} us")
+    close(
+        x, f"attention {heads} heads {s}x{d}", torch.bfloat16, o, attend(q, k_, v, is_causal=True)
+    )
+    x.report.line(
+        f"  attention {heads} heads {s}x{d} bfloat16, causal: {us:.0f} us, torch {torch_us:.0f} us"
+    )
     x.report.number("attention", us, "us")
 
 
 # ---- what a copy engine hides ----
+
 
 def overlap_graph(x, a, w, y, host, chunks, parts):
     graph, (m, n) = x.graph(), y.shape
@@ -364,14 +511,22 @@ def overlap_graph(x, a, w, y, host, chunks, parts):
             add_tiles(graph, a, w, y, range(i * rows, (i + 1) * rows, 128), range(0, n, 128))
         if "comm" in parts:
             count = rows * n
-            graph.add(ALLREDUCE, [y[i * rows:]], [host[i * rows:]], [count & 0xFFFFFFFF, count >> 32, 0])
+            graph.add(
+                ALLREDUCE, [y[i * rows :]], [host[i * rows :]], [count & 0xFFFFFFFF, count >> 32, 0]
+            )
     return graph
 
 
 def overlap_times(x, a, w, y, host, chunks):
     comms, times = (C.c_void_p * 1)(None), {}
-    for name, parts in (("compute", ["compute"]), ("copies", ["comm"]), ("both", ["compute", "comm"])):
-        cuda = x.cuda(overlap_graph(x, a, w, y, host, chunks, parts).compile(), comms=comms, n_comms=1)
+    for name, parts in (
+        ("compute", ["compute"]),
+        ("copies", ["comm"]),
+        ("both", ["compute", "comm"]),
+    ):
+        cuda = x.cuda(
+            overlap_graph(x, a, w, y, host, chunks, parts).compile(), comms=comms, n_comms=1
+        )
         times[name] = x.time(cuda.start, cuda.wait)
         cuda.close()
     return times
@@ -383,7 +538,9 @@ def overlap(x):
     m, n, k, chunks = (256, 128, 64, 2) if x.quick else (16384, 1024, 4096, 8)
     for attempt in range(2):  # the second time with as much to compute as to copy
         a, w = x.rand(m, k, dtype=torch.bfloat16), x.rand(n, k, dtype=torch.bfloat16)
-        y, host = x.empty(m, n, dtype=torch.bfloat16), torch.empty(m, n, dtype=torch.bfloat16, pin_memory=True)
+        y, host = x.empty(m, n, dtype=torch.bfloat16), torch.empty(
+            m, n, dtype=torch.bfloat16, pin_memory=True
+        )
         times = overlap_times(x, a, w, y, host, chunks)
         c, x_, o = times["compute"], times["copies"], times["both"]
         if x.quick or 0.5 <= x_ / c <= 1.5 or attempt:
@@ -391,26 +548,40 @@ def overlap(x):
         k = max(256, min(16384, int(k * x_ / c) // 64 * 64))
     if not torch.equal(host, y.cpu()):
         x.wrong("what was copied is not what was computed")
-    x.report.line(f"  {chunks} chunks of {m}x{n}x{k}: compute {c:.0f} us, copies {x_:.0f} us, both {o:.0f} us")
+    x.report.line(
+        f"  {chunks} chunks of {m}x{n}x{k}: compute {c:.0f} us, copies {x_:.0f} us, both {o:.0f} us"
+    )
     for name, us in times.items():
         x.report.number(name, us, "us")
     if min(c, x_) < 0.05 * max(c, x_):
         x.report.line("  unmeasurable here: one is under 5 % of the other")
         return
     bound = max(c, x_) + min(c, x_) / chunks
-    x.report.line(f"  hidden {100 * (c + x_ - o) / x_:.0f} % of the copies, E {100 * (c + x_ - o) / min(c, x_):.0f} %, "
-                  f"gain {(c + x_) / o:.2f} x")
+    x.report.line(
+        f"  hidden {100 * (c + x_ - o) / x_:.0f} % of the copies, E"
+        f" {100 * (c + x_ - o) / min(c, x_):.0f} %, gain {(c + x_) / o:.2f} x"
+    )
     part = (c + x_ - o) / (c + x_ - bound)
-    x.report.bar(f"E over the bound of {chunks} dependent chunks, 0.9 or more", part, "", part >= 0.9)
+    x.report.bar(
+        f"E over the bound of {chunks} dependent chunks, 0.9 or more", part, "", part >= 0.9
+    )
 
 
 # ---- collectives inside the kernel ----
+
 
 class Rank:
     """A runtime of its own in a thread of this process: its part of the multiprocessors, its own stream."""
 
     def __init__(self, x, rank, world, count, runs):
-        self.x, self.rank, self.world, self.runs, self.us, self.why = x, rank, world, runs, 0.0, None
+        self.x, self.rank, self.world, self.runs, self.us, self.why = (
+            x,
+            rank,
+            world,
+            runs,
+            0.0,
+            None,
+        )
         self.name = None
         self.data = x.rand(count, dtype=x.torch.bfloat16)
         self.out = x.torch.zeros_like(self.data)
@@ -420,7 +591,11 @@ class Rank:
         group, lib = C.c_void_p(), self.x.lib
         try:
             name = self.name or f"helios-test-peers-{os.getpid()}".encode()
-            lib("hybridps_group_shm", C.byref(ShmOptions(name, self.rank, self.world, 30000)), C.byref(group))
+            lib(
+                "hybridps_group_shm",
+                C.byref(ShmOptions(name, self.rank, self.world, 30000)),
+                C.byref(group),
+            )
             self.communicate(group)
         except Failed as why:
             self.why = why
@@ -429,10 +604,23 @@ class Rank:
 
     def communicate(self, group):
         torch, graph, count = self.x.torch, self.x.graph(), self.data.numel()
-        graph.add(ALLREDUCE, [self.data], [self.out], [count & 0xFFFFFFFF, count >> 32, 0, 0, 0, self.world])
+        graph.add(
+            ALLREDUCE,
+            [self.data],
+            [self.out],
+            [count & 0xFFFFFFFF, count >> 32, 0, 0, 0, self.world],
+        )
         stream = torch.cuda.Stream()
-        cuda = Cuda(self.x.lib, graph.compile(), lambda: stream.cuda_stream, workers=1, groups=(C.c_void_p * 1)(group),
-                    n_comms=1, peer_ctas=2 if self.x.quick else 16, timeout_ns=20_000_000_000)
+        cuda = Cuda(
+            self.x.lib,
+            graph.compile(),
+            lambda: stream.cuda_stream,
+            workers=1,
+            groups=(C.c_void_p * 1)(group),
+            n_comms=1,
+            peer_ctas=2 if self.x.quick else 16,
+            timeout_ns=20_000_000_000,
+        )
         self.route = self.x.lib.so.maco_cuda_route(cuda.c, 0).decode()
         try:
             cuda.run()  # ranks compare their plans before
@@ -448,7 +636,7 @@ def peers(x):
     """ALLREDUCE inside the kernel: ranks that are threads here, each with some CTAs of this GPU; bits against the order of ranks."""
     torch = x.torch
     for world in (2, 3):
-        for count in ((1000,) if x.quick else (1000, 1 << 20, 1 << 24)):
+        for count in (1000,) if x.quick else (1000, 1 << 20, 1 << 24):
             ranks = [Rank(x, k, world, count, 2 if x.quick else 20) for k in range(world)]
             torch.cuda.synchronize()
             for r in ranks:
@@ -461,10 +649,16 @@ def peers(x):
                 want = (want.float() + r.data.float()).to(torch.bfloat16)
             right = all(r.why is None and torch.equal(r.out, want) for r in ranks)
             x.report.line(f"  {ranks[0].route}")
-            x.report.line(f"  {world} ranks, {count:9} bfloat16: {ranks[0].us:10.1f} us a run, bits right: {right}")
+            x.report.line(
+                f"  {world} ranks, {count:9} bfloat16: {ranks[0].us:10.1f} us a run, bits right:"
+                f" {right}"
+            )
             x.report.number(f"allreduce of {count}, {world} ranks", ranks[0].us, "us")
             if not right:
-                x.wrong("; ".join(str(r.why) for r in ranks if r.why) or f"bits of {world} ranks, {count} elements")
+                x.wrong(
+                    "; ".join(str(r.why) for r in ranks if r.why)
+                    or f"bits of {world} ranks, {count} elements"
+                )
 
 
 class Child(Rank):
@@ -494,7 +688,11 @@ def child(x, words):
     r.main()
     x.torch.cuda.synchronize()
     right = r.why is None and x.torch.equal(r.out, r.wanted())
-    print(json.dumps({"right": right, "us": r.us, "why": str(r.why or ""), "route": getattr(r, "route", "")}))
+    print(
+        json.dumps(
+            {"right": right, "us": r.us, "why": str(r.why or ""), "route": getattr(r, "route", "")}
+        )
+    )
 
 
 def processes(x):
@@ -502,23 +700,47 @@ def processes(x):
     for world, count in ((2, 1000),) if x.quick else ((2, 1000), (2, 1 << 20), (3, 1 << 20)):
         name = f"maco-gpu-processes-{os.getpid()}-{world}-{count}"
         command = [sys.executable, __file__, "--section", "processes", "--lib", x.lib.path]
-        command += ["--quick"] * x.quick + (["--driver", x.lib.driver.decode()] if x.lib.driver else [])
-        ranks = [subprocess.Popen([*command, "--rank", f"{k}/{world}/{count}/5/{name}"], stdout=subprocess.PIPE, text=True)
-                 for k in range(world)]
+        command += ["--quick"] * x.quick + (
+            ["--driver", x.lib.driver.decode()] if x.lib.driver else []
+        )
+        ranks = [
+            subprocess.Popen(
+                [*command, "--rank", f"{k}/{world}/{count}/5/{name}"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for k in range(world)
+        ]
         said = [r.communicate(timeout=100)[0].strip().splitlines() for r in ranks]
-        found = [json.loads(lines[-1]) if lines else {"right": False, "us": 0.0, "why": "it said nothing", "route": ""} for lines in said]
+        found = [
+            (
+                json.loads(lines[-1])
+                if lines
+                else {"right": False, "us": 0.0, "why": "it said nothing", "route": ""}
+            )
+            for lines in said
+        ]
         right = all(f["right"] for f in found)
         x.report.line(f"  {found[0]['route']}")
-        x.report.line(f"  {world} processes, {count:9} bfloat16: {found[0]['us']:10.1f} us a run, bits right: {right}")
+        x.report.line(
+            f"  {world} processes, {count:9} bfloat16: {found[0]['us']:10.1f} us a run, bits right:"
+            f" {right}"
+        )
         x.report.number(f"allreduce of {count}, {world} processes", found[0]["us"], "us")
         if not right:
-            x.wrong("; ".join(f["why"] for f in found if f["why"]) or f"bits of {world} processes, {count} elements")
+            x.wrong(
+                "; ".join(f["why"] for f in found if f["why"])
+                or f"bits of {world} processes, {count} elements"
+            )
 
 
-SECTIONS = {f.__name__: f for f in (bodies, graphs, demo, launch, sweep, speed, overlap, peers, processes)}
+SECTIONS = {
+    f.__name__: f for f in (bodies, graphs, demo, launch, sweep, speed, overlap, peers, processes)
+}
 
 
 # ---- running them ----
+
 
 def refuse(why):
     print(f"skipped: {why}")
@@ -561,7 +783,17 @@ def run_section(name, args, torch):
 def run_apart(name, args, out, text):
     """In a process of its own; what it says is shown and kept."""
     numbers = out / f".{name}.json"
-    command = [sys.executable, "-u", __file__, "--section", name, "--lib", str(args.lib), "--numbers", str(numbers)]
+    command = [
+        sys.executable,
+        "-u",
+        __file__,
+        "--section",
+        name,
+        "--lib",
+        str(args.lib),
+        "--numbers",
+        str(numbers),
+    ]
     command += ["--quick"] * args.quick + (["--driver", args.driver] if args.driver else [])
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -576,7 +808,11 @@ def run_apart(name, args, out, text):
     print(said, flush=True)
     text.write(said)
     text.flush()
-    found = json.loads(numbers.read_text()) if numbers.exists() else [{"section": name, "name": "no result", "value": code, "unit": ""}]
+    found = (
+        json.loads(numbers.read_text())
+        if numbers.exists()
+        else [{"section": name, "name": "no result", "value": code, "unit": ""}]
+    )
     numbers.unlink(missing_ok=True)
     return code != 0, found
 
@@ -595,14 +831,19 @@ def run_all(args, torch):
         refuse(why)
     failed, numbers = [], []
     with (out / "report.txt").open("w") as text:
-        head = f"{torch.cuda.get_device_name(0)} ({major}.{minor}), torch {torch.__version__}, {args.lib}"
+        head = (
+            f"{torch.cuda.get_device_name(0)} ({major}.{minor}), torch {torch.__version__},"
+            f" {args.lib}"
+        )
         print(head, flush=True)
         text.write(head + "\n")
         for name in args.only.split(","):
             wrong, found = run_apart(name, args, out, text)
             failed += [name] * wrong
             numbers += found
-            (out / "numbers.json").write_text(json.dumps({"device": head, "numbers": numbers}, indent=1) + "\n")
+            (out / "numbers.json").write_text(
+                json.dumps({"device": head, "numbers": numbers}, indent=1) + "\n"
+            )
         last = f"\nwrong: {', '.join(failed)}" if failed else "\nall right"
         print(last)
         text.write(last + "\n")
@@ -610,11 +851,19 @@ def run_all(args, torch):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", default="maco-gpu", help="directory for the results")
-    parser.add_argument("--lib", help="a libhelios with kernels for this GPU; without it one is built")
+    parser.add_argument(
+        "--lib", help="a libhelios with kernels for this GPU; without it one is built"
+    )
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
-    parser.add_argument("--quick", action="store_true", help="small sizes and few repeats: whether it works, not how fast")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small sizes and few repeats: whether it works, not how fast",
+    )
     parser.add_argument("--driver", help="the driver's library, libcuda.so.1")
     parser.add_argument("--section", help=argparse.SUPPRESS)
     parser.add_argument("--numbers", help=argparse.SUPPRESS)

@@ -9,7 +9,18 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NONE = 0xFFFFFFFF
-NOP, MATMUL, ATTENTION, LINEAR, LAYERNORM, GELU, SILU, SOFTMAX, RMSNORM, ELEMENTWISE = 1, 100, 101, 102, 103, 104, 105, 106, 107, 120
+NOP, MATMUL, ATTENTION, LINEAR, LAYERNORM, GELU, SILU, SOFTMAX, RMSNORM, ELEMENTWISE = (
+    1,
+    100,
+    101,
+    102,
+    103,
+    104,
+    105,
+    106,
+    107,
+    120,
+)
 ALLREDUCE, ALLGATHER, REDUCE_SCATTER, ALL_TO_ALL, MEMCPY, MEMSET = 200, 201, 202, 203, 300, 301
 ADD, MUL, AXPB, RELU, CAST, SUB, SCALE_ADD = range(7)
 DIRECT, SCHEDULER, STATIC = range(3)
@@ -25,33 +36,79 @@ class Sized(C.Structure):
 
 
 class Op(Sized):
-    _fields_ = [("size", C.c_size_t),
-                ("type", C.c_int), ("dtype", C.c_int), ("deterministic", C.c_int), ("inputs", C.c_void_p * 4),
-                ("outputs", C.c_void_p * 2), ("dims", C.c_int32 * 8), ("aux", C.c_float * 4), ("group", C.c_uint32),
-                ("name", C.c_char_p), ("on_worker", C.c_int), ("priority", C.c_int), ("cost_ns", C.c_uint32),
-                ("local_name", C.c_int), ("function", C.c_void_p), ("arg", C.c_void_p), ("reads", C.c_void_p), ("writes", C.c_void_p),
-                ("n_reads", C.c_uint32), ("n_writes", C.c_uint32)]
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("type", C.c_int),
+        ("dtype", C.c_int),
+        ("deterministic", C.c_int),
+        ("inputs", C.c_void_p * 4),
+        ("outputs", C.c_void_p * 2),
+        ("dims", C.c_int32 * 8),
+        ("aux", C.c_float * 4),
+        ("group", C.c_uint32),
+        ("name", C.c_char_p),
+        ("on_worker", C.c_int),
+        ("priority", C.c_int),
+        ("cost_ns", C.c_uint32),
+        ("local_name", C.c_int),
+        ("function", C.c_void_p),
+        ("arg", C.c_void_p),
+        ("reads", C.c_void_p),
+        ("writes", C.c_void_p),
+        ("n_reads", C.c_uint32),
+        ("n_writes", C.c_uint32),
+    ]
 
 
 class CompileOptions(Sized):
-    _fields_ = [("size", C.c_size_t),
-                ("policy", C.c_int), ("balance", C.c_int), ("workers", C.c_int), ("infer", C.c_int), ("lists", C.c_void_p)]
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("policy", C.c_int),
+        ("balance", C.c_int),
+        ("workers", C.c_int),
+        ("infer", C.c_int),
+        ("lists", C.c_void_p),
+    ]
 
 
 class CudaOptions(Sized):
-    _fields_ = [("size", C.c_size_t), ("workers", C.c_int), ("reserved", C.c_int), ("timeout_ns", C.c_uint64), ("trace", C.c_int),
-                ("ring", C.c_uint32), ("comms", C.POINTER(C.c_void_p)), ("n_comms", C.c_uint32), ("driver", C.c_char_p),
-                ("nccl", C.c_char_p), ("groups", C.POINTER(C.c_void_p)), ("peer_ctas", C.c_uint32)]
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("workers", C.c_int),
+        ("reserved", C.c_int),
+        ("timeout_ns", C.c_uint64),
+        ("trace", C.c_int),
+        ("ring", C.c_uint32),
+        ("comms", C.POINTER(C.c_void_p)),
+        ("n_comms", C.c_uint32),
+        ("driver", C.c_char_p),
+        ("nccl", C.c_char_p),
+        ("groups", C.POINTER(C.c_void_p)),
+        ("peer_ctas", C.c_uint32),
+    ]
 
 
 class ShmOptions(Sized):
-    _fields_ = [("size", C.c_size_t), ("name", C.c_char_p), ("rank", C.c_int), ("world", C.c_int), ("timeout_ms", C.c_int)]
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("name", C.c_char_p),
+        ("rank", C.c_int),
+        ("world", C.c_int),
+        ("timeout_ms", C.c_int),
+    ]
 
 
 class CudaInfo(Sized):
-    _fields_ = [("size", C.c_size_t),
-                ("name", C.c_char * 96), ("multiprocessors", C.c_int), ("major", C.c_int), ("minor", C.c_int),
-                ("limit", C.c_int), ("workers", C.c_int), ("image_bytes", C.c_uint64)]
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("name", C.c_char * 96),
+        ("multiprocessors", C.c_int),
+        ("major", C.c_int),
+        ("minor", C.c_int),
+        ("limit", C.c_int),
+        ("workers", C.c_int),
+        ("image_bytes", C.c_uint64),
+    ]
 
 
 class Failed(Exception):
@@ -75,7 +132,14 @@ class Graph:
     """Tasks over tensors; order follows from what they read and write, and from depend()."""
 
     def __init__(self, lib, dtypes):
-        self.lib, self.dtypes, self.g, self.plan, self.kept, self.n = lib, dtypes, C.c_void_p(), C.c_void_p(), [], 0
+        self.lib, self.dtypes, self.g, self.plan, self.kept, self.n = (
+            lib,
+            dtypes,
+            C.c_void_p(),
+            C.c_void_p(),
+            [],
+            0,
+        )
         lib("maco_graph_new", C.byref(self.g))
 
     def add(self, kind, inputs, outputs, dims, aux=(), dtype=None, group=0, worker=-1):
@@ -112,8 +176,16 @@ class Cuda:
     """A graph on the GPU; `stream` is asked for at each start."""
 
     def __init__(self, lib, graph, stream, **options):
-        self.lib, self.graph, self.stream, self.c, self.info = lib, graph, stream, C.c_void_p(), CudaInfo()
-        lib("maco_cuda_open", 0, C.byref(CudaOptions(driver=lib.driver, **options)), C.byref(self.c))
+        self.lib, self.graph, self.stream, self.c, self.info = (
+            lib,
+            graph,
+            stream,
+            C.c_void_p(),
+            CudaInfo(),
+        )
+        lib(
+            "maco_cuda_open", 0, C.byref(CudaOptions(driver=lib.driver, **options)), C.byref(self.c)
+        )
         try:
             lib("maco_cuda_load", self.c, graph.plan)
         except Failed:
@@ -187,10 +259,29 @@ def build(arch, log):
     if not shutil.which("cmake"):
         raise Failed("no cmake: build where it is (cmake -DHELIOS_ONLY=maco) and give --lib")
     ninja = ["-G", "Ninja"] if shutil.which("ninja") else []
-    for command in (["cmake", "-S", str(ROOT), "-B", str(out), *ninja, "-DHELIOS_ONLY=maco", "-DHELIOS_CUDA=AUTO",
-                     f"-DHELIOS_CUDA_ARCHS={arch}", f"-DHL_NVCC={nvcc}"],
-                    ["cmake", "--build", str(out), "-j", "8", "--target", "helios"]):
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False)
+    for command in (
+        [
+            "cmake",
+            "-S",
+            str(ROOT),
+            "-B",
+            str(out),
+            *ninja,
+            "-DHELIOS_ONLY=maco",
+            "-DHELIOS_CUDA=AUTO",
+            f"-DHELIOS_CUDA_ARCHS={arch}",
+            f"-DHL_NVCC={nvcc}",
+        ],
+        ["cmake", "--build", str(out), "-j", "8", "--target", "helios"],
+    ):
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=500,
+            check=False,
+        )
         log(done.stdout)
         if done.returncode != 0:
             raise Failed(f"{' '.join(command)}\n{done.stdout[-2000:]}")

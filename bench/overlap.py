@@ -32,6 +32,7 @@ PROBE = 1024  # inner dimension of the layer that is measured first
 def timed(call: Callable[[], object]) -> float:
     """Seconds of one call, which the ranks begin together."""
     import torch.distributed as dist
+
     dist.barrier()
     begun = time.perf_counter()
     call()
@@ -43,10 +44,12 @@ def balanced(rows: int, outer: int) -> int:
     result; the ranks call it together."""
     import torch
     import torch.distributed as dist
+
     y, x, weight = torch.zeros(rows, outer), torch.randn(rows, PROBE), torch.randn(PROBE, outer)
 
     def seconds(call: Callable[[], object]) -> float:
         return statistics.median([timed(call) for _ in range(6)][1:])
+
     both = torch.tensor([seconds(lambda: x @ weight), seconds(lambda: dist.all_reduce(y))])
     dist.all_reduce(both, dist.ReduceOp.MAX)
     compute, communicate = both.tolist()
@@ -71,7 +74,9 @@ def rank(number: int, args: argparse.Namespace) -> None:
 
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "backbone"
-    dist.init_process_group("gloo", init_method=f"tcp://10.77.1.1:{PORT}", rank=number, world_size=2)
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://10.77.1.1:{PORT}", rank=number, world_size=2
+    )
     torch.manual_seed(number)
     with torch.no_grad():
         inner = args.inner or balanced(args.rows, args.outer)
@@ -84,20 +89,36 @@ def rank(number: int, args: argparse.Namespace) -> None:
                 taken[name].append(timed(lambda: run(x)))
         differs = float((plain(x) - made(x)).abs().max())
     report = optimizer.report()
-    print(json.dumps({"seconds": {name: statistics.median(t[1:]) for name, t in taken.items()},
-                      "inner": inner, "chunks": report[0].chunks, "report": str(report), "differs": differs}),
-          flush=True)
+    print(
+        json.dumps(
+            {
+                "seconds": {name: statistics.median(t[1:]) for name, t in taken.items()},
+                "inner": inner,
+                "chunks": report[0].chunks,
+                "report": str(report),
+                "differs": differs,
+            }
+        ),
+        flush=True,
+    )
     dist.destroy_process_group()
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Both ranks on a link of args.rate; the slower one's times."""
     import hosts
-    command = [sys.executable, __file__, *(f"--{k}={getattr(args, k)}" for k in ("rows", "inner", "outer", "calls"))]
+
+    command = [
+        sys.executable,
+        __file__,
+        *(f"--{k}={getattr(args, k)}" for k in ("rows", "inner", "outer", "calls")),
+    ]
     with hosts.Lab() as lab:
         for host in lab.hosts:
             host.slow("backbone", f"tbf rate {args.rate} burst 64k latency 50ms")
-        started = [host.start(*command, f"--rank={number}") for number, host in enumerate(lab.hosts)]
+        started = [
+            host.start(*command, f"--rank={number}") for number, host in enumerate(lab.hosts)
+        ]
         said = [process.line(60) for process in started]
     out = said[0]
     out["seconds"] = {name: max(s["seconds"][name] for s in said) for name in out["seconds"]}
@@ -108,7 +129,9 @@ def used() -> tuple[float, float]:
     """Seconds: of the wall clock; of processors, by programs that are not this one's and by the host."""
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     ticks = dict(zip(names, map(int, pathlib.Path("/proc/stat").read_text().split()[1:])))
-    busy = sum(ticks[name] for name in ("user", "nice", "system", "steal")) / os.sysconf("SC_CLK_TCK")
+    busy = sum(ticks[name] for name in ("user", "nice", "system", "steal")) / os.sysconf(
+        "SC_CLK_TCK"
+    )
     return time.monotonic(), busy - sum(os.times()[:4])
 
 
@@ -116,7 +139,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rate", default="400mbit", help="rate of the link, in tc's notation")
     parser.add_argument("--rows", type=int, default=1024)
-    parser.add_argument("--inner", type=int, default=0, help="inner dimension; 0: as long to compute as to communicate")
+    parser.add_argument(
+        "--inner",
+        type=int,
+        default=0,
+        help="inner dimension; 0: as long to compute as to communicate",
+    )
     parser.add_argument("--outer", type=int, default=512)
     parser.add_argument("--calls", type=int, default=9)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
@@ -126,6 +154,7 @@ def main() -> int:
         return 0
     import hosts
     from bars import Bars
+
     why = hosts.missing() or hosts.lacks(f"tbf rate {args.rate} burst 64k latency 50ms")
     if why is not None:
         print(f"overlap: not run: {why}")
@@ -135,13 +164,19 @@ def main() -> int:
     seconds, others = (now - before for now, before in zip(used(), begun))
     print(said["report"])
     plain, made = said["seconds"]["plain"], said["seconds"]["made"]
-    print(f"a link of {args.rate}, {args.rows} x {said['inner']} x {args.outer}: plain {plain * 1e3:.1f} ms, "
-          f"optimized {made * 1e3:.1f} ms, {plain / made:.2f} x with {said['chunks']} chunks; "
-          f"largest difference {said['differs']:g}")
+    print(
+        f"a link of {args.rate}, {args.rows} x {said['inner']} x {args.outer}: plain"
+        f" {plain * 1e3:.1f} ms, optimized {made * 1e3:.1f} ms, {plain / made:.2f} x with"
+        f" {said['chunks']} chunks; largest difference {said['differs']:g}"
+    )
     busy = others / seconds
     bars = Bars()
-    bars.judge("optimized by plain", made / plain, BAR,
-               lacks=f"others used {busy:.1f} processors meanwhile" if busy > 0.3 else "")
+    bars.judge(
+        "optimized by plain",
+        made / plain,
+        BAR,
+        lacks=f"others used {busy:.1f} processors meanwhile" if busy > 0.3 else "",
+    )
     return bars.status()
 
 

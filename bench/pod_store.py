@@ -21,7 +21,7 @@ PHASE = 1
 def varint(n):
     out = b""
     while n >= 0x80:
-        out, n = out + bytes((n & 0x7f | 0x80,)), n >> 7
+        out, n = out + bytes((n & 0x7F | 0x80,)), n >> 7
     return out + bytes((n,))
 
 
@@ -39,7 +39,7 @@ def entries(number, texts):
 def take_varint(data, at):
     value = 0
     for shift in itertools.count(0, 7):
-        value |= (data[at] & 0x7f) << shift
+        value |= (data[at] & 0x7F) << shift
         at += 1
         if data[at - 1] < 0x80:
             return value, at
@@ -52,7 +52,7 @@ def fields(data):
         key, at = take_varint(data, at)
         value, at = take_varint(data, at)
         if key & 7 == 2:
-            value, at = data[at:at + value], at + value
+            value, at = data[at : at + value], at + value
         elif key & 7 != 0:
             raise AssertionError(f"kind {key & 7} of a field")
         out.append((key >> 3, value))
@@ -67,7 +67,9 @@ class PodStore:
         self.most, self.waiting, self.uids, self.rest = most, {}, {}, {}
 
     def call(self, what, request):
-        self.connection.request("POST", f"/v3/kv/{what}", json.dumps(request), {"Content-Type": "application/json"})
+        self.connection.request(
+            "POST", f"/v3/kv/{what}", json.dumps(request), {"Content-Type": "application/json"}
+        )
         r = self.connection.getresponse()
         answer = r.read()
         if r.status != 200:
@@ -78,14 +80,20 @@ class PodStore:
         """What all pods have in common, of one that the server has written."""
         key = base64.b64encode(PATH.format(namespace, name).encode()).decode()
         value = base64.b64decode(self.call("range", {"key": key})["kvs"][0]["value"])
-        if value[:len(MAGIC)] != MAGIC:
+        if value[: len(MAGIC)] != MAGIC:
             raise AssertionError("the server does not store Protocol Buffers")
-        unknown = fields(value[len(MAGIC):])
+        unknown = fields(value[len(MAGIC) :])
         pod = fields(dict(unknown)[RAW])
-        self.rest = {"unknown": b"".join(field(n, v) for n, v in unknown if n != RAW),
-                     "spec": field(SPEC, dict(pod)[SPEC]),
-                     "status": b"".join(field(n, v) for n, v in fields(dict(pod)[STATUS]) if n != PHASE),
-                     "owner": [(n, v) for n, v in fields(dict(fields(dict(pod)[METADATA]))[OWNERS]) if n not in (3, 4)]}
+        self.rest = {
+            "unknown": b"".join(field(n, v) for n, v in unknown if n != RAW),
+            "spec": field(SPEC, dict(pod)[SPEC]),
+            "status": b"".join(field(n, v) for n, v in fields(dict(pod)[STATUS]) if n != PHASE),
+            "owner": [
+                (n, v)
+                for n, v in fields(dict(fields(dict(pod)[METADATA]))[OWNERS])
+                if n not in (3, 4)
+            ],
+        }
 
     def put(self, pod, job, is_new):
         """`pod`: its metadata and phase as JSON would say them; `job` owns it."""
@@ -94,12 +102,34 @@ class PodStore:
         if is_new:
             self.uids[key] = str(uuid.uuid4()), int(time.time())
         uid, born = self.uids[key]
-        owner = b"".join(field(n, v) for n, v in self.rest["owner"]) + field(3, job["metadata"]["name"]) + field(4, job["metadata"]["uid"])
-        data = field(METADATA, field(NAME, meta["name"]) + field(NAMESPACE, meta["namespace"]) + field(UID, uid) +
-                     field(CREATED, field(1, born)) + entries(LABELS, meta["labels"]) + entries(ANNOTATIONS, meta["annotations"]) +
-                     field(OWNERS, owner))
-        data += self.rest["spec"] + field(STATUS, field(PHASE, pod["status"]["phase"]) + self.rest["status"])
-        self.add(key, {"requestPut": {"value": base64.b64encode(MAGIC + self.rest["unknown"] + field(RAW, data)).decode()}})
+        owner = (
+            b"".join(field(n, v) for n, v in self.rest["owner"])
+            + field(3, job["metadata"]["name"])
+            + field(4, job["metadata"]["uid"])
+        )
+        data = field(
+            METADATA,
+            field(NAME, meta["name"])
+            + field(NAMESPACE, meta["namespace"])
+            + field(UID, uid)
+            + field(CREATED, field(1, born))
+            + entries(LABELS, meta["labels"])
+            + entries(ANNOTATIONS, meta["annotations"])
+            + field(OWNERS, owner),
+        )
+        data += self.rest["spec"] + field(
+            STATUS, field(PHASE, pod["status"]["phase"]) + self.rest["status"]
+        )
+        self.add(
+            key,
+            {
+                "requestPut": {
+                    "value": base64.b64encode(
+                        MAGIC + self.rest["unknown"] + field(RAW, data)
+                    ).decode()
+                }
+            },
+        )
 
     def delete(self, namespace, name):
         self.add(PATH.format(namespace, name), {"requestDeleteRange": {}})

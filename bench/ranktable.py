@@ -29,14 +29,22 @@ from pod_store import PodStore  # noqa: E402
 
 from support import apiserver, kube_api, kustomize  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
-from support.ranktable_scenarios import INITIALIZING, KEY, LABEL, Controller, devices, job_object, pod_object  # noqa: E402
+from support.ranktable_scenarios import (
+    INITIALIZING,
+    KEY,
+    LABEL,
+    Controller,
+    devices,
+    job_object,
+    pod_object,
+)  # noqa: E402
 
 DEVICES = 8
 BATCHES = 20
 COMPLETE_S, WRITES, CORE_PERCENT, MEMORY_MIB = 1, 5, 10, 50e6 / (1 << 20)  # bars
 LOSSES = 200  # pods in a second, each four events
 SLOT_S = 0.01  # of pods that are changed together
-BACK_S = 2    # after which a pod that was lost runs again
+BACK_S = 2  # after which a pod that was lost runs again
 
 
 def pod_name(job, index):
@@ -51,17 +59,55 @@ def real_sized(pod):
     """What a pod of a training job has besides."""
     spec = pod["spec"]
     spec["containers"][0].update(
-        command=["/bin/sh", "-c", "exec python3 -m train --config /config/model.yaml"], env=[{"name": f"TRAIN_SETTING_{i}", "value": f"value-{i}"} for i in range(16)],
-        volumeMounts=[{"name": f"volume-{i}", "mountPath": f"/data/{i}"} for i in range(6)])
+        command=["/bin/sh", "-c", "exec python3 -m train --config /config/model.yaml"],
+        env=[{"name": f"TRAIN_SETTING_{i}", "value": f"value-{i}"} for i in range(16)],
+        volumeMounts=[{"name": f"volume-{i}", "mountPath": f"/data/{i}"} for i in range(6)],
+    )
     spec["volumes"] = [{"name": f"volume-{i}", "hostPath": {"path": f"/srv/{i}"}} for i in range(6)]
-    spec["tolerations"] = [{"key": f"node.kubernetes.io/{k}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-                           for k in ("not-ready", "unreachable", "memory-pressure")]
-    pod["metadata"]["managedFields"] = [{
-        "manager": manager, "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:spec": {"f:containers": {'k:{"name":"c"}': {
-            ".": {}, "f:env": {f'k:{{"name":"TRAIN_SETTING_{i}"}}': {".": {}, "f:name": {}, "f:value": {}} for i in range(16)},
-            "f:volumeMounts": {f'k:{{"mountPath":"/data/{i}"}}': {".": {}, "f:mountPath": {}, "f:name": {}} for i in range(6)}}}}}}
-        for manager in ("volcano-controller", "kubelet")]
+    spec["tolerations"] = [
+        {
+            "key": f"node.kubernetes.io/{k}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 300,
+        }
+        for k in ("not-ready", "unreachable", "memory-pressure")
+    ]
+    pod["metadata"]["managedFields"] = [
+        {
+            "manager": manager,
+            "operation": "Update",
+            "apiVersion": "v1",
+            "time": "2026-01-01T00:00:00Z",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {
+                "f:spec": {
+                    "f:containers": {
+                        'k:{"name":"c"}': {
+                            ".": {},
+                            "f:env": {
+                                f'k:{{"name":"TRAIN_SETTING_{i}"}}': {
+                                    ".": {},
+                                    "f:name": {},
+                                    "f:value": {},
+                                }
+                                for i in range(16)
+                            },
+                            "f:volumeMounts": {
+                                f'k:{{"mountPath":"/data/{i}"}}': {
+                                    ".": {},
+                                    "f:mountPath": {},
+                                    "f:name": {},
+                                }
+                                for i in range(6)
+                            },
+                        }
+                    }
+                }
+            },
+        }
+        for manager in ("volcano-controller", "kubelet")
+    ]
     return pod
 
 
@@ -84,7 +130,9 @@ class Scripted:
         self.server.put("pods", pod)
 
     def annotate_pod(self, job, index, annotations):
-        self.server.patch("pods", "bench", pod_name(job, index), {"metadata": {"annotations": annotations}})
+        self.server.patch(
+            "pods", "bench", pod_name(job, index), {"metadata": {"annotations": annotations}}
+        )
 
     def run_pod(self, job, index, _):
         self.server.patch("pods", "bench", pod_name(job, index), {"status": {"phase": "Running"}})
@@ -107,11 +155,19 @@ class Wire:
         raw = socket.create_connection(("127.0.0.1", server.port), 30)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = server.context().wrap_socket(raw, server_hostname="127.0.0.1")
-        self.head = (f"Host: 127.0.0.1\r\nAuthorization: Bearer {server.admin_token}\r\n"
-                     "Content-Type: application/json\r\nAccept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\r\n").encode()
+        self.head = (
+            f"Host: 127.0.0.1\r\nAuthorization: Bearer {server.admin_token}\r\nContent-Type:"
+            " application/json\r\nAccept:"
+            " application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\r\n"
+        ).encode()
 
     def ask(self, verb, path, body=b""):
-        self.socket.sendall(f"{verb} {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n".encode() + self.head + b"\r\n" + body)
+        self.socket.sendall(
+            f"{verb} {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n".encode()
+            + self.head
+            + b"\r\n"
+            + body
+        )
         answer = self.socket.recv(65536)
         while b"\r\n\r\n" not in answer:
             answer += self.more()
@@ -146,8 +202,11 @@ class Real:
                 if o["kind"] in apiserver.RIGHTS:
                     self.server.make(o)
             self.server.namespace("bench")
-        self.config = self.server.kubeconfig(folder / "kubeconfig", {
-            "token": self.server.account_token("helios", "helios-ranktable")}, "helios")
+        self.config = self.server.kubeconfig(
+            folder / "kubeconfig",
+            {"token": self.server.account_token("helios", "helios-ranktable")},
+            "helios",
+        )
         self.create, self.get = self.server.admin.create, self.server.admin.get
         self.own, self.texts = threading.local(), {}
 
@@ -163,14 +222,23 @@ class Real:
         if name not in self.texts:
             pod = real_sized(pod_object(job, "@"))
             del pod["metadata"]["managedFields"]
-            pod["spec"]["containers"][0]["args"] = [f"--setting-{i}=value-{i}" for i in range(self.instead)]
+            pod["spec"]["containers"][0]["args"] = [
+                f"--setting-{i}=value-{i}" for i in range(self.instead)
+            ]
             pod["metadata"]["annotations"]["bench"] = "@@"
-            self.texts[name] = json.dumps({**pod, "status": {"phase": "@phase"}}, separators=(",", ":"))
+            self.texts[name] = json.dumps(
+                {**pod, "status": {"phase": "@phase"}}, separators=(",", ":")
+            )
         return self.texts[name]
 
     def ask(self, verb, job, index, annotations, *, phase="Pending", path=""):
         more = json.dumps({"bench": "", **annotations})[1:-1]
-        text = self.pod_text(job).replace('"bench":"@@"', more).replace("@phase", phase).replace("@", str(index))
+        text = (
+            self.pod_text(job)
+            .replace('"bench":"@@"', more)
+            .replace("@phase", phase)
+            .replace("@", str(index))
+        )
         self.wire().ask(verb, kube_api.path_of("pods", "bench") + path, text.encode())
 
     def make_pod(self, job, index, annotations):
@@ -180,10 +248,15 @@ class Real:
         self.ask("PUT", job, index, annotations, path=f"/{pod_name(job, index)}")
 
     def run_pod(self, job, index, annotations):
-        self.ask("PUT", job, index, annotations, path=f"/{pod_name(job, index)}/status", phase="Running")
+        self.ask(
+            "PUT", job, index, annotations, path=f"/{pod_name(job, index)}/status", phase="Running"
+        )
 
     def lose_pod(self, job, index):
-        self.wire().ask("DELETE", kube_api.path_of("pods", "bench", pod_name(job, index)) + "?gracePeriodSeconds=0")
+        self.wire().ask(
+            "DELETE",
+            kube_api.path_of("pods", "bench", pod_name(job, index)) + "?gracePeriodSeconds=0",
+        )
 
     def flush(self):
         pass
@@ -226,8 +299,13 @@ class Stored(Real):
 
 
 def make_job(where, name, pods):
-    where.create("configmaps", {"metadata": {"name": f"rings-config-{name}", "namespace": "bench", "labels": LABEL},
-                                "data": {"hccl.json": INITIALIZING}})
+    where.create(
+        "configmaps",
+        {
+            "metadata": {"name": f"rings-config-{name}", "namespace": "bench", "labels": LABEL},
+            "data": {"hccl.json": INITIALIZING},
+        },
+    )
     return where.create("vcjobs", job_object("bench", name, pods))
 
 
@@ -238,7 +316,10 @@ def table(where, name):
 def wait_complete(where, name, step=0.01):
     """Not by wait_for: its step is as long as what is measured."""
     deadline = time.monotonic() + 120
-    while "completed" not in where.get("configmaps", "bench", f"rings-config-{name}")["data"]["hccl.json"]:
+    while (
+        "completed"
+        not in where.get("configmaps", "bench", f"rings-config-{name}")["data"]["hccl.json"]
+    ):
         if time.monotonic() > deadline:
             raise AssertionError(f"{name} is not complete")
         time.sleep(step)
@@ -246,9 +327,11 @@ def wait_complete(where, name, step=0.01):
 
 def in_threads(work, items, count=4):
     """A real server answers several at once."""
+
     def some(mine):
         for item in mine:
             work(item)
+
     threads = [threading.Thread(target=some, args=(items[i::count],)) for i in range(count)]
     for t in threads:
         t.start()
@@ -263,7 +346,10 @@ def big_job(where, bars, pods):
     try:
         in_threads(lambda i: where.make_pod(job, i, {}), range(pods))
         for batch in range(BATCHES):
-            in_threads(lambda i: where.annotate_pod(job, i, devices_of(i)), range(batch, pods - (batch == BATCHES - 1), BATCHES))
+            in_threads(
+                lambda i: where.annotate_pod(job, i, devices_of(i)),
+                range(batch, pods - (batch == BATCHES - 1), BATCHES),
+            )
             if where.name == "scripted":
                 time.sleep(0.15)  # every batch is seen by itself
         where.annotate_pod(job, pods - 1, devices_of(pods - 1))
@@ -272,8 +358,16 @@ def big_job(where, bars, pods):
         took = time.monotonic() - since
         wait_for("the write is answered", c.writes, 5)
         count = len(table(where, "big")["server_list"])
-        print(f"{where.name}: {pods} pods, {count} servers: {c.memory_mib():.1f} MiB, {c.cpu_s():.2f} s CPU", flush=True)
-        bars.judge(f"{where.name}: {pods} pods complete after the last annotation", took, COMPLETE_S, " s")
+        print(
+            (
+                f"{where.name}: {pods} pods, {count} servers: {c.memory_mib():.1f} MiB,"
+                f" {c.cpu_s():.2f} s CPU"
+            ),
+            flush=True,
+        )
+        bars.judge(
+            f"{where.name}: {pods} pods complete after the last annotation", took, COMPLETE_S, " s"
+        )
         bars.judge(f"{where.name}: {pods} pods, writes", c.writes(), WRITES)
     finally:
         c.end()
@@ -281,9 +375,11 @@ def big_job(where, bars, pods):
 
 def replaced(where, job, index, server):
     """What is seen of a pod that is lost and made again, step by step."""
+
     def lose():
         with contextlib.suppress(kube_api.Refused):  # it may be one that is lost already
             where.lose_pod(job, index)
+
     yield lose
     yield lambda: where.make_pod(job, index, {})
     yield lambda: where.annotate_pod(job, index, devices_of(server))
@@ -300,10 +396,12 @@ def restarts(where, jobs, pods):
 
 def losses(where, jobs, pods, at_once=LOSSES * BACK_S):
     """Endless: single pods here and there; a step of a pod follows the one before after `at_once` steps of others."""
+
     def lives():
         for n in itertools.count():
             job, index = n % len(jobs), (n // len(jobs) * 7) % pods
             yield n, replaced(where, jobs[job], index, job * pods + index)
+
     source = lives()
     under_way = collections.deque(next(source) for _ in range(at_once))
     while True:
@@ -336,6 +434,7 @@ def drive(where, steps, rate, seconds):
             except Exception as problem:  # pylint: disable=broad-except # told below
                 problems.append(problem)
             done.append(pod)
+
     in_threads(some, range(where.drivers), where.drivers)
     if problems:
         raise problems[0]
@@ -352,7 +451,11 @@ def churn(where, bars, jobs, pods, seconds):
     """Pods of complete jobs are lost and made again: four events for each."""
     all_jobs = [make_job(where, f"j{n}", pods) for n in range(jobs)]
     for n, job in enumerate(all_jobs):
-        in_threads(lambda i, n=n, job=job: where.make_pod(job, i, devices_of(n * pods + i)), range(pods), where.drivers)
+        in_threads(
+            lambda i, n=n, job=job: where.make_pod(job, i, devices_of(n * pods + i)),
+            range(pods),
+            where.drivers,
+        )
         where.flush()
     c = Controller(where.config, "--no-leader-elect")
     try:
@@ -360,16 +463,37 @@ def churn(where, bars, jobs, pods, seconds):
             wait_complete(where, f"j{n}", 0.1)
         time.sleep(2)
         for what, rate in ((restarts, LOSSES), (slow_losses, LOSSES), (losses, 4 * LOSSES)):
-            before, cpu, writes, seen, begin = c.memory_mib(), c.cpu_s(), c.writes(), c.events("pods"), time.monotonic()
+            before, cpu, writes, seen, begin = (
+                c.memory_mib(),
+                c.cpu_s(),
+                c.writes(),
+                c.events("pods"),
+                time.monotonic(),
+            )
             drive(where, lambda what=what: what(where, all_jobs, pods), rate, seconds)
             took = time.monotonic() - begin
             got = (c.events("pods") - seen) / took
             case = f"{where.name}: {jobs} x {pods} pods, {what.__name__}"
-            print(f"{case}: {got:.0f} pod events/s, {(c.writes() - writes) / took:.1f} writes/s, "
-                  f"{c.memory_mib():.1f} MiB ({before:.1f} before)", flush=True)
-            bars.judge(f"{case}: CPU", 100 * (c.cpu_s() - cpu) / took, CORE_PERCENT, " % of a core",
-                       "" if got >= 0.95 * rate else f"the server takes {got:.0f} of {rate} events/s")
-        bars.judge(f"{where.name}: {jobs} x {pods} pods, peak of memory", c.memory_mib("VmHWM"), MEMORY_MIB, " MiB")
+            print(
+                (
+                    f"{case}: {got:.0f} pod events/s, {(c.writes() - writes) / took:.1f} writes/s, "
+                    f"{c.memory_mib():.1f} MiB ({before:.1f} before)"
+                ),
+                flush=True,
+            )
+            bars.judge(
+                f"{case}: CPU",
+                100 * (c.cpu_s() - cpu) / took,
+                CORE_PERCENT,
+                " % of a core",
+                "" if got >= 0.95 * rate else f"the server takes {got:.0f} of {rate} events/s",
+            )
+        bars.judge(
+            f"{where.name}: {jobs} x {pods} pods, peak of memory",
+            c.memory_mib("VmHWM"),
+            MEMORY_MIB,
+            " MiB",
+        )
     finally:
         c.end()
 
@@ -382,7 +506,10 @@ def main():
     args = parser.parse_args()
     bars = Bars()
     for kinds in ((Scripted, Scripted), (Real, Stored)) if args.real else ((Scripted, Scripted),):
-        for kind, name, work, *how in ((kinds[0], "big", big_job, 1000), (kinds[1], "churn", churn, 100, 100, args.seconds)):
+        for kind, name, work, *how in (
+            (kinds[0], "big", big_job, 1000),
+            (kinds[1], "churn", churn, 100, 100, args.seconds),
+        ):
             if args.only not in (None, name):
                 continue
             with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:

@@ -19,14 +19,22 @@ def make(parameters: Mapping[str, nn.Parameter], lr: float) -> torch.optim.AdamW
     return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95))
 
 
-def export_state(optimizer: torch.optim.AdamW,
-                 parameters: Mapping[str, nn.Parameter]) -> dict[str, torch.Tensor]:
-    return {f"{moment}.{name}": optimizer.state[p][moment]
-            for moment in MOMENTS for name, p in parameters.items()}
+def export_state(
+    optimizer: torch.optim.AdamW, parameters: Mapping[str, nn.Parameter]
+) -> dict[str, torch.Tensor]:
+    return {
+        f"{moment}.{name}": optimizer.state[p][moment]
+        for moment in MOMENTS
+        for name, p in parameters.items()
+    }
 
 
-def import_state(optimizer: torch.optim.AdamW, parameters: Mapping[str, nn.Parameter],
-                 tensors: Mapping[str, torch.Tensor], updates: int) -> None:
+def import_state(
+    optimizer: torch.optim.AdamW,
+    parameters: Mapping[str, nn.Parameter],
+    tensors: Mapping[str, torch.Tensor],
+    updates: int,
+) -> None:
     """Copies; KeyError names a moment that is missing. `updates`: how many were made so far."""
     for name, p in parameters.items():
         state = optimizer.state[p]

@@ -14,7 +14,11 @@ from torch import nn
 
 from hf_llama import Config, attend, rms_norm, rope_tables, rotate
 from parallel import (
-    ColumnParallelLinear, Grid, RowParallelLinear, VocabParallelEmbedding, column_parallel,
+    ColumnParallelLinear,
+    Grid,
+    RowParallelLinear,
+    VocabParallelEmbedding,
+    column_parallel,
     vocab_parallel_cross_entropy,
 )
 
@@ -95,12 +99,14 @@ class Stage(nn.Module):
         layers = sum(1 for name in shapes if norm.fullmatch(name))
         self.decoder = nn.Module()
         self.decoder.layers = nn.ModuleList(
-            Layer(c, f"decoder.layers.{i}.", shapes, grid) for i in range(layers))
+            Layer(c, f"decoder.layers.{i}.", shapes, grid) for i in range(layers)
+        )
         if grid.first:
             rows = shapes["embedding.word_embeddings.weight"][0]
             self.embedding = nn.Module()
             self.embedding.word_embeddings = VocabParallelEmbedding(
-                rows, c.hidden_size, grid.tp * rows, grid.tensor)
+                rows, c.hidden_size, grid.tp * rows, grid.tensor
+            )
         if grid.last:
             self.decoder.final_layernorm = RMSNorm(c)
             if not (c.tie_word_embeddings and grid.first):
@@ -130,5 +136,6 @@ class Stage(nn.Module):
             weight = self.embedding.word_embeddings.weight
             logits = column_parallel(x, weight, self.grid.tensor)
         first = self.grid.tp * logits.shape[-1]
-        return vocab_parallel_cross_entropy(logits.flatten(0, 1), targets.flatten(), first,
-                                            self.config.vocab_size, self.grid.tensor)
+        return vocab_parallel_cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), first, self.config.vocab_size, self.grid.tensor
+        )

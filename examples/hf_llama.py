@@ -46,9 +46,16 @@ class Config:
         return cls(**known)
 
     def to_json(self, dtype: torch.dtype) -> dict[str, Any]:
-        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **asdict(self),
-                "head_dim": self.head, "hidden_act": "silu", "attention_bias": False,
-                "mlp_bias": False, "torch_dtype": str(dtype).removeprefix("torch.")}
+        return {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            **asdict(self),
+            "head_dim": self.head,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "mlp_bias": False,
+            "torch_dtype": str(dtype).removeprefix("torch."),
+        }
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -187,7 +194,7 @@ def load_tensors(directory: pathlib.Path) -> dict[str, torch.Tensor]:
         header = safetensors.read_header(path)
         data = bytearray(path.read_bytes())
         for entry in header.entries.values():
-            piece = data[header.data_start + entry.begin:header.data_start + entry.end]
+            piece = data[header.data_start + entry.begin : header.data_start + entry.end]
             out[entry.name] = torch.frombuffer(piece, dtype=DTYPES[entry.dtype]).view(entry.shape)
     if not out:
         raise SystemExit(f"{directory} has no *.safetensors")

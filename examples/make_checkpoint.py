@@ -51,8 +51,11 @@ def main() -> None:
     started = time.monotonic()
     for step in range(args.steps):
         # Another seed than the training's batches, or its first loss would be one already seen.
-        loss = model.loss(*textdata.batch(tokens, step, args.batch, size.max_position_embeddings,
-                                          seed=1000 + args.seed))
+        loss = model.loss(
+            *textdata.batch(
+                tokens, step, args.batch, size.max_position_embeddings, seed=1000 + args.seed
+            )
+        )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         for group in optimizer.param_groups:
@@ -61,8 +64,10 @@ def main() -> None:
         if step % 20 == 0 or step == args.steps - 1:
             print(f"step {step:4}  loss {loss.item():.4f}", flush=True)
     written = hf_llama.save(model, args.out, DTYPE_NAMES[args.dtype])
-    print(f"{args.out}: {sum(p.numel() for p in model.parameters()):,} parameters, "
-          f"{written:,} bytes, {time.monotonic() - started:.1f} s")
+    print(
+        f"{args.out}: {sum(p.numel() for p in model.parameters()):,} parameters, "
+        f"{written:,} bytes, {time.monotonic() - started:.1f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ def make_grid(rank: int, world: int, pp: int, tp: int, dp: int, timeout_s: float
     Ranks tell each other their place, so that any rank order works. All ranks make all groups, in
     the same order, as torch demands; a peer that dies fails the others within `timeout_s` seconds.
     """
-    os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch 2.6 asks for libuv and is built without
+    os.environ.setdefault(
+        "USE_LIBUV", "0"
+    )  # Debian's torch 2.6 asks for libuv and is built without
     limit = datetime.timedelta(seconds=timeout_s)
     if not dist.is_initialized():
         dist.init_process_group("gloo", rank=rank, world_size=world, timeout=limit)
@@ -71,12 +73,17 @@ def make_grid(rank: int, world: int, pp: int, tp: int, dp: int, timeout_s: float
         return own
 
     return Grid(
-        pp, tp, dp, last + 1,
+        pp,
+        tp,
+        dp,
+        last + 1,
         tensor=group_by(lambda p, t, d: (p, d)),
         data=group_by(lambda p, t, d: (p, t)),
         embedding=group_by(lambda p, t, d: (t, d) if p in (0, last) else None),
-        before=where.get((pp - 1, tp, dp)), after=where.get((pp + 1, tp, dp)),
-        reporter=where[(last, 0, 0)])
+        before=where.get((pp - 1, tp, dp)),
+        after=where.get((pp + 1, tp, dp)),
+        reporter=where[(last, 0, 0)],
+    )
 
 
 def all_reduce(tensor: torch.Tensor, group: Group, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
@@ -140,8 +147,9 @@ class RowParallelLinear(nn.Module):
     def overlap(self, chunks: int | str, schedule: str) -> None:
         """From now on tokens go in chunks: the sum of one goes on while the next is computed."""
         if self.group is not None:
-            self.overlapped = overlap_comm("allreduce", chunks, split_dim=1, group=self.group,
-                                           schedule=schedule)(F.linear)
+            self.overlapped = overlap_comm(
+                "allreduce", chunks, split_dim=1, group=self.group, schedule=schedule
+            )(F.linear)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.overlapped is not None:
@@ -166,11 +174,17 @@ class VocabParallelEmbedding(nn.Module):
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: torch.Tensor, targets: torch.Tensor, first: int,
-                vocabulary: int, group: Group) -> torch.Tensor:
+    def forward(
+        ctx: Any,
+        logits: torch.Tensor,
+        targets: torch.Tensor,
+        first: int,
+        vocabulary: int,
+        group: Group,
+    ) -> torch.Tensor:
         logits = logits.clone()
         # Padding rows exist only to make the vocabulary divisible: they have no probability.
-        logits[:, max(0, vocabulary - first):] = float("-inf")
+        logits[:, max(0, vocabulary - first) :] = float("-inf")
         highest = all_reduce(logits.max(dim=1).values, group, dist.ReduceOp.MAX)
         exp = (logits - highest[:, None]).exp()
         total = all_reduce(exp.sum(dim=1), group)
@@ -189,8 +203,9 @@ class _CrossEntropy(torch.autograd.Function):
         return out.mul_(grad / len(index)), None, None, None, None
 
 
-def vocab_parallel_cross_entropy(logits: torch.Tensor, targets: torch.Tensor, first: int,
-                                 vocabulary: int, group: Group) -> torch.Tensor:
+def vocab_parallel_cross_entropy(
+    logits: torch.Tensor, targets: torch.Tensor, first: int, vocabulary: int, group: Group
+) -> torch.Tensor:
     """Mean cross entropy in nats of logits [n, V/T] split over `group`, targets [n].
 
     `first`: vocabulary number of column 0 here. Columns at and beyond `vocabulary` (the true size)

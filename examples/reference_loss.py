@@ -21,8 +21,15 @@ import hf_llama  # noqa: E402
 import textdata  # noqa: E402
 
 
-def curve(directory: pathlib.Path, steps: int, batch: int, lr: float, seq: int = 0,
-          seed: int = 0, text: list[str] | None = None) -> list[float]:
+def curve(
+    directory: pathlib.Path,
+    steps: int,
+    batch: int,
+    lr: float,
+    seq: int = 0,
+    seed: int = 0,
+    text: list[str] | None = None,
+) -> list[float]:
     """Losses of steps 0..steps, each before the update of its step."""
     model = hf_llama.load(directory)
     tokens = textdata.load_tokens(text or [])

@@ -32,8 +32,9 @@ def load_tokens(paths: Sequence[str] = ()) -> torch.Tensor:
     return torch.tensor(tokens, dtype=torch.int64)
 
 
-def batch(tokens: torch.Tensor, step: int, size: int, seq: int,
-          seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(
+    tokens: torch.Tensor, step: int, size: int, seq: int, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and targets of one step, both [size, seq] int64."""
     if len(tokens) <= seq:
         raise SystemExit(f"the text has {len(tokens)} tokens, sequences of {seq} need more")

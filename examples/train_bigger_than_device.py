@@ -32,9 +32,11 @@ class Gpt(nn.Module):
         super().__init__()
         self.token, self.place = nn.Embedding(VOCAB, width), nn.Embedding(SEQUENCE, width)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, width // 32, 4 * width, dropout=0.0,
-                                       batch_first=True, norm_first=True)
-            for _ in range(layers))
+            nn.TransformerEncoderLayer(
+                width, width // 32, 4 * width, dropout=0.0, batch_first=True, norm_first=True
+            )
+            for _ in range(layers)
+        )
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCAB, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -120,7 +122,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--times", type=float, default=4, help="how many times the device memory the model data are")
+    parser.add_argument(
+        "--times", type=float, default=4, help="how many times the device memory the model data are"
+    )
     parser.add_argument("--policy", default="opt", help="opt, lru, fifo, heat or random")
     parser.add_argument("--mode", default="copy", help="copy or move")
     parser.add_argument("--no-check", action="store_true", help="don't train in plain torch too")
@@ -130,27 +134,39 @@ def main() -> None:
     count = sum(p.numel() for p in model.parameters())
     capacity = int(16 * count / args.times)
     picture = Picture()
-    with hybridps.manage(model, optimizer, device=f"emu:{capacity}", policy=args.policy,
-                         mode=args.mode, reserved_bytes=picture.sample) as client:
+    with hybridps.manage(
+        model,
+        optimizer,
+        device=f"emu:{capacity}",
+        policy=args.policy,
+        mode=args.mode,
+        reserved_bytes=picture.sample,
+    ) as client:
         picture.client = client
         losses, seconds = train(model, optimizer, args.steps)
         stats = client.stats()
-    print(f"{count / 1e6:.1f} M parameters: {16 * count / 2**20:.0f} MiB of model data on a device "
-          f"of {capacity / 2**20:.0f} MiB")
+    print(
+        f"{count / 1e6:.1f} M parameters: {16 * count / 2**20:.0f} MiB of model data on a device "
+        f"of {capacity / 2**20:.0f} MiB"
+    )
     print("losses", *(f"{loss:.4f}" for loss in losses))
     print(f"fastest step {seconds * 1e3:.0f} ms")
     if not args.no_check:
         expected, plain = train(*make(args), args.steps)
-        print(f"plain torch {plain * 1e3:.0f} ms, losses", "bit-equal" if losses == expected else
-              "DIFFERENT")
+        print(
+            f"plain torch {plain * 1e3:.0f} ms, losses",
+            "bit-equal" if losses == expected else "DIFFERENT",
+        )
         if losses != expected:
             sys.exit(1)
     picture.draw(stats["capacity"])
     last, floor = stats["last"], 4 * count
-    print(f"per iteration: {last['h2d'] / 2**20:.1f} MiB to the device, "
-          f"{last['d2h'] / 2**20:.1f} MiB back (parameters, and gradients: {floor / 2**20:.1f} MiB "
-          f"each way at least); peak {stats['device_peak'] / 2**20:.1f} MiB of "
-          f"{stats['capacity'] / 2**20:.1f}")
+    print(
+        f"per iteration: {last['h2d'] / 2**20:.1f} MiB to the device, "
+        f"{last['d2h'] / 2**20:.1f} MiB back (parameters, and gradients: {floor / 2**20:.1f} MiB "
+        f"each way at least); peak {stats['device_peak'] / 2**20:.1f} MiB of "
+        f"{stats['capacity'] / 2**20:.1f}"
+    )
 
 
 if __name__ == "__main__":

@@ -45,7 +45,12 @@ from pipeline import MicroBatch, Schedule  # noqa: E402
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=60, help="total number of updates, including those before a restart")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=60,
+        help="total number of updates, including those before a restart",
+    )
     parser.add_argument("--save-every", type=int, default=20, help="0 = never write back")
     parser.add_argument("--batch", type=int, default=8, help="sequences per step, whole gang")
     parser.add_argument("--micro-batches", type=int, default=4, help="pipeline depth of one step")
@@ -53,11 +58,18 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0, help="seed of the order of the text")
     parser.add_argument("--text", action="append", default=[], help="file to train on, repeatable")
-    parser.add_argument("--overlap", choices=("off", "maco", "serial"), default="off",
-                        help="maco: sums over tensor ranks run while the next chunk is computed; "
-                             "serial: the same chunks one after the other, for comparison")
-    parser.add_argument("--overlap-chunks", default="auto", metavar="N",
-                        help="of tokens; auto: measured")
+    parser.add_argument(
+        "--overlap",
+        choices=("off", "maco", "serial"),
+        default="off",
+        help=(
+            "maco: sums over tensor ranks run while the next chunk is computed; "
+            "serial: the same chunks one after the other, for comparison"
+        ),
+    )
+    parser.add_argument(
+        "--overlap-chunks", default="auto", metavar="N", help="of tokens; auto: measured"
+    )
     parser.add_argument("--timeout", type=float, default=60, help="seconds to wait for a peer")
     return parser.parse_args(argv)
 
@@ -73,13 +85,16 @@ class Trainer:
         self.args, self.me = args, helios.rank()
         share = args.batch // self.me.dp_size
         if share < 1 or args.batch % self.me.dp_size or share % args.micro_batches:
-            raise SystemExit(f"--batch {args.batch} does not divide into {self.me.dp_size} data "
-                             f"ranks x {args.micro_batches} micro-batches")
+            raise SystemExit(
+                f"--batch {args.batch} does not divide into {self.me.dp_size} data "
+                f"ranks x {args.micro_batches} micro-batches"
+            )
         self.tokens = textdata.load_tokens(args.text)
         helios.session()  # kept when the gang meets again
         me = self.me
-        self.grid: Grid = make_grid(me.global_rank, me.world_size, me.pp, me.tp, me.dp,
-                                    args.timeout)
+        self.grid: Grid = make_grid(
+            me.global_rank, me.world_size, me.pp, me.tp, me.dp, args.timeout
+        )
         self._pull(version)
 
     def _pull(self, version: int) -> None:
@@ -91,14 +106,18 @@ class Trainer:
         self.config = Config.from_json(dict(helios.hugging_face_config(helios.model_config())))
         self.seq = self.args.seq or self.config.max_position_embeddings
         if self.config.vocab_size < textdata.VOCABULARY:
-            raise SystemExit(f"the model's vocabulary of {self.config.vocab_size} is too small for "
-                             f"{textdata.VOCABULARY} byte tokens: make_checkpoint.py makes one")
+            raise SystemExit(
+                f"the model's vocabulary of {self.config.vocab_size} is too small for "
+                f"{textdata.VOCABULARY} byte tokens: make_checkpoint.py makes one"
+            )
         try:
             self.stage = Stage(self.config, {n: t.shape for n, t in pulled.items()}, self.grid)
             self.stage.load_state_dict(pulled)
         except (KeyError, RuntimeError) as error:
-            raise SystemExit("this example trains Llama models imported with --naming local and "
-                             f"one chunk per stage; these tensors do not fit: {error}") from None
+            raise SystemExit(
+                "this example trains Llama models imported with --naming local and "
+                f"one chunk per stage; these tensors do not fit: {error}"
+            ) from None
         if self.args.overlap != "off":
             chunks = self.args.overlap_chunks
             schedule = {"maco": "overlap"}.get(self.args.overlap, self.args.overlap)
@@ -112,16 +131,28 @@ class Trainer:
             adamw.import_state(self.optimizer, self.parameters, moments, self.step)
             if meta.get("seed", self.args.seed) != self.args.seed:
                 raise SystemExit(f"this version was trained with --seed {meta['seed']}: use it too")
-        report("PULL", rank=self.me.global_rank, pp=self.me.pp, tp=self.me.tp, dp=self.me.dp,
-               version=version, step=self.step, tensors=len(pulled) + len(moments),
-               path=stats["path"], bytes=stats["read_bytes"], seconds=round(seconds, 6),
-               gb_per_s=round(stats["read_bytes"] / max(1, stats["read_ns"]), 3),
-               crc_failures=stats["crc_failures"], retries=stats["retries"])
+        report(
+            "PULL",
+            rank=self.me.global_rank,
+            pp=self.me.pp,
+            tp=self.me.tp,
+            dp=self.me.dp,
+            version=version,
+            step=self.step,
+            tensors=len(pulled) + len(moments),
+            path=stats["path"],
+            bytes=stats["read_bytes"],
+            seconds=round(seconds, 6),
+            gb_per_s=round(stats["read_bytes"] / max(1, stats["read_ns"]), 3),
+            crc_failures=stats["crc_failures"],
+            retries=stats["retries"],
+        )
 
     def _batches(self) -> list[MicroBatch]:
         """This data rank's share of the step's batch, cut into micro-batches."""
-        inputs, targets = textdata.batch(self.tokens, self.step, self.args.batch, self.seq,
-                                         self.args.seed)
+        inputs, targets = textdata.batch(
+            self.tokens, self.step, self.args.batch, self.seq, self.args.seed
+        )
         mine = slice(self.me.dp, None, self.me.dp_size)
         count = self.args.micro_batches
         return list(zip(inputs[mine].chunk(count), targets[mine].chunk(count)))
@@ -155,16 +186,27 @@ class Trainer:
         value = torch.tensor(loss, dtype=torch.float64)
         dist.broadcast(value, self.grid.reporter)
         saved = helios.save_state_dict(
-            {name: p.data for name, p in self.parameters.items()}, self.step,
-            meta={"step": self.step, "loss": value.item(), "seed": self.args.seed,
-                  "job": self.me.job},
+            {name: p.data for name, p in self.parameters.items()},
+            self.step,
+            meta={
+                "step": self.step,
+                "loss": value.item(),
+                "seed": self.args.seed,
+                "job": self.me.job,
+            },
             # The same on every data rank, so that rank 0 saves it for all.
             optim=adamw.export_state(self.optimizer, self.parameters) if self.me.dp == 0 else None,
-            any_dtype=True)  # a bf16 model is trained in fp32
+            any_dtype=True,
+        )  # a bf16 model is trained in fp32
         dist.barrier()  # now every rank has committed: the version is visible
         if self.me.global_rank == self.grid.reporter:
-            report("SAVED", version=saved.version, step=self.step, rank_bytes=saved.bytes,
-                   seconds=round(saved.seconds, 6))
+            report(
+                "SAVED",
+                version=saved.version,
+                step=self.step,
+                rank_bytes=saved.bytes,
+                seconds=round(saved.seconds, 6),
+            )
 
     def run(self) -> None:
         args, speaks = self.args, self.me.global_rank == self.grid.reporter
@@ -179,8 +221,9 @@ class Trainer:
             if speaks:
                 speed = args.batch * self.seq / seconds
                 print(f"step {step:5}  loss {loss:.4f}  {speed:,.0f} tokens/s", flush=True)
-                report("PROGRESS", step=step, steps=args.steps, loss=loss,
-                       tokens_per_s=round(speed, 1))
+                report(
+                    "PROGRESS", step=step, steps=args.steps, loss=loss, tokens_per_s=round(speed, 1)
+                )
             if args.save_every and (self.step % args.save_every == 0 or self.step == args.steps):
                 self.save(loss)
 
@@ -188,7 +231,10 @@ class Trainer:
 def train(args: argparse.Namespace, gang: helios.elastic.Gang) -> None:
     """Train from the gang's version to the last step; called again when the gang has lost a rank."""
     if gang.cause and gang.rank == 0:
-        print(f"generation {gang.generation} goes on from version {gang.version}: {gang.cause}", flush=True)
+        print(
+            f"generation {gang.generation} goes on from version {gang.version}: {gang.cause}",
+            flush=True,
+        )
     Trainer(args, gang.version).run()
     dist.barrier()  # no rank leaves while a peer still communicates with it
 
@@ -200,8 +246,11 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: (stopping.append(1), sys.exit(143)))
     torch.set_num_threads(1)
     try:
-        helios.elastic.run(lambda gang: train(args, gang), timeout=args.timeout,
-                           warm=lambda: textdata.load_tokens(args.text))
+        helios.elastic.run(
+            lambda gang: train(args, gang),
+            timeout=args.timeout,
+            warm=lambda: textdata.load_tokens(args.text),
+        )
         status = 0
     except SystemExit:
         if not stopping:
@@ -222,5 +271,7 @@ if __name__ == "__main__":
     code = main()
     if code == 143:
         sys.stdout.flush()
-        os._exit(code)  # after a stop in the middle of a collective, torch may abort while the interpreter shuts down
+        os._exit(
+            code
+        )  # after a stop in the middle of a collective, torch may abort while the interpreter shuts down
     sys.exit(code)

@@ -28,26 +28,50 @@ def mix():
 
 
 def names():
-    return sorted(script.stem.removeprefix("test_") for script in SCRIPTS.glob("test_*.py")
-                  if "support.cluster" in script.read_text(encoding="utf-8"))
+    return sorted(
+        script.stem.removeprefix("test_")
+        for script in SCRIPTS.glob("test_*.py")
+        if "support.cluster" in script.read_text(encoding="utf-8")
+    )
 
 
 def run(name, reports):
     """Whether the test has passed; what it says otherwise is printed."""
     log = f"log_path={reports}/{name}:"
-    env = {**os.environ, "HELIOS_BUILD": str(MIXED), "ASAN_OPTIONS": log + "detect_leaks=0:verify_asan_link_order=0",
-           "UBSAN_OPTIONS": log + "print_stacktrace=1", "PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests'}"}
+    env = {
+        **os.environ,
+        "HELIOS_BUILD": str(MIXED),
+        "ASAN_OPTIONS": log + "detect_leaks=0:verify_asan_link_order=0",
+        "UBSAN_OPTIONS": log + "print_stacktrace=1",
+        "PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests'}",
+    }
     try:
-        done = subprocess.run(["/usr/bin/python3", SCRIPTS / f"test_{name}.py"], env=env, timeout=LIMIT_S, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        done = subprocess.run(
+            ["/usr/bin/python3", SCRIPTS / f"test_{name}.py"],
+            env=env,
+            timeout=LIMIT_S,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
         code, said = done.returncode, done.stdout
     except subprocess.TimeoutExpired as e:
         code, said = None, (e.stdout or b"").decode(errors="replace")
-    found = [report.read_text(errors="replace") for report in sorted(pathlib.Path(reports).glob(f"{name}.*"))]
+    found = [
+        report.read_text(errors="replace")
+        for report in sorted(pathlib.Path(reports).glob(f"{name}.*"))
+    ]
     passed = code in (0, 77) and not found
     print(f"{name}: {'skipped' if code == 77 else 'passed' if passed else 'FAILED'}", flush=True)
     if not passed:
-        print(*found, said if code is not None else f"{said}\nno end within {LIMIT_S} s", sep="\n", flush=True)
+        print(
+            *found,
+            said if code is not None else f"{said}\nno end within {LIMIT_S} s",
+            sep="\n",
+            flush=True,
+        )
     return passed
 
 

@@ -15,7 +15,9 @@ BEGIN = re.compile(r"^\d+/\d+ Test: (\S+)")
 WHOLE = re.compile(r"^skipped: (.*)")
 TOOK = re.compile(r"^Test time = +([\d.]+) sec")
 LEAST_S = 3  # of a test that is worth a line
-REASON = re.compile(r"^\[  REASON  \] (.*)")  # of the skipped case of a C program that is named next
+REASON = re.compile(
+    r"^\[  REASON  \] (.*)"
+)  # of the skipped case of a C program that is named next
 CASE = re.compile(r"^(\w+) \(.*\.\.\. skipped ['\"](.*)['\"]$|^\[  SKIPPED \] (?!\d+ test)(\w+)$")
 
 
@@ -54,21 +56,30 @@ def summary(tests):
     text = [f"skipped {t.name}: {t.why}" for t in skipped]
     text += [f"skipped in {t.name}: {case}{why}" for t in passed for case, why in t.cases.items()]
     text += [f"FAILED {t.name}" for t in tests if not t.passed]
-    return text + [f"{len(passed)} passed, {len(tests) - len(passed) - len(skipped)} failed, {len(skipped)} skipped"]
+    return text + [
+        f"{len(passed)} passed, {len(tests) - len(passed) - len(skipped)} failed,"
+        f" {len(skipped)} skipped"
+    ]
 
 
 def write_seconds(tests):
     """tests/seconds.txt, with the comment that it has."""
     with open(SECONDS, encoding="utf-8") as now:
         text = [line for line in now if line.startswith("#")]
-    text += [f"{t.name} {t.seconds:.0f}\n" for t in sorted(tests, key=lambda t: (-t.seconds, t.name)) if t.seconds >= LEAST_S]
+    text += [
+        f"{t.name} {t.seconds:.0f}\n"
+        for t in sorted(tests, key=lambda t: (-t.seconds, t.name))
+        if t.seconds >= LEAST_S
+    ]
     with open(SECONDS, "w", encoding="utf-8") as out:
         out.writelines(text)
 
 
 def main(argv):
     wants_seconds = argv[1:] == ["--seconds"]
-    with open(argv[1] if len(argv) > 1 and not wants_seconds else LOG, encoding="utf-8", errors="replace") as log:
+    with open(
+        argv[1] if len(argv) > 1 and not wants_seconds else LOG, encoding="utf-8", errors="replace"
+    ) as log:
         tests = read(log.read().splitlines())
     if wants_seconds:
         write_seconds(tests)

@@ -37,7 +37,7 @@ def find_circle(folder):
 
     def visit(name, way):
         if name in way:
-            return way[way.index(name):] + [name]
+            return way[way.index(name) :] + [name]
         if name in done:
             return None
         for other in sorted(uses[name]):
@@ -46,12 +46,17 @@ def find_circle(folder):
                 return found
         done.add(name)
         return None
+
     return next(filter(None, (visit(name, []) for name in files)), None)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent
+    )
     root = parser.parse_args().root
     packages = sorted(init.parent for init in root.glob("python/*/__init__.py"))
     circles = [(package.name, circle) for package in packages if (circle := find_circle(package))]

@@ -18,21 +18,43 @@ LIMITS = {"hl_maco_persistent": (240, 512, 48 << 10, 1), "hl_maco_window_": (32,
 BUILT, FLAGS = sys.argv[4].split(","), sys.argv[5:]
 # (instruction, at least) in PTX of the oldest and of 8.0
 PTX = {
-    "oldest": [("ld.acquire.gpu.global.u64", 4), ("ld.acquire.sys.u64", 2), ("st.release.gpu.global.u64", 4),
-               ("st.release.sys.u64", 1), ("atom.add.acq_rel.gpu.global.u64", 1), ("atom.add.acq_rel.sys.global.u64", 1),
-               ("atom.cas.acq_rel.gpu.global.b64", 1), ("red.relaxed.gpu.global.max.u64", 1), ("%globaltimer", 2),
-               ("nanosleep.u32", 1)],
-    "80": [("cp.async.cg.shared.global", 4), ("cp.async.wait_group", 2), ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 4),
-           ("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", 4), ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16),
-           ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", 16), ("cvt.rn.bf16.f32", 1)],
+    "oldest": [
+        ("ld.acquire.gpu.global.u64", 4),
+        ("ld.acquire.sys.u64", 2),
+        ("st.release.gpu.global.u64", 4),
+        ("st.release.sys.u64", 1),
+        ("atom.add.acq_rel.gpu.global.u64", 1),
+        ("atom.add.acq_rel.sys.global.u64", 1),
+        ("atom.cas.acq_rel.gpu.global.b64", 1),
+        ("red.relaxed.gpu.global.max.u64", 1),
+        ("%globaltimer", 2),
+        ("nanosleep.u32", 1),
+    ],
+    "80": [
+        ("cp.async.cg.shared.global", 4),
+        ("cp.async.wait_group", 2),
+        ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 4),
+        ("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", 4),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", 16),
+        ("cvt.rn.bf16.f32", 1),
+    ],
 }
 # Loads that acquires don't cover.
 FORBIDDEN = ("ld.global.nc", "ld.nc", "ldu.")
 
 
 def nvcc_lines(nvcc, source, arguments):
-    command = [nvcc, "-std=c++17", "-O3", f"-I{source}/src", f"-I{source}/include", *FLAGS, *arguments,
-               str(source / "src/maco/cuda/device/kernel.cu")]
+    command = [
+        nvcc,
+        "-std=c++17",
+        "-O3",
+        f"-I{source}/src",
+        f"-I{source}/include",
+        *FLAGS,
+        *arguments,
+        str(source / "src/maco/cuda/device/kernel.cu"),
+    ]
     done = subprocess.run(["nice", *command], capture_output=True, text=True, timeout=280)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
@@ -53,8 +75,13 @@ def resources(nvcc, source, out, key, arch):
     if str(arch) in BUILT and built.exists():
         return built.read_text()
     cubin = out / f"check.sm_{arch}.cubin"
-    return once(out / f"check.sm_{arch}.txt", key,
-                lambda: nvcc_lines(nvcc, source, ["-cubin", f"-arch=sm_{arch}", "-Xptxas", "-v", "-o", str(cubin)]))
+    return once(
+        out / f"check.sm_{arch}.txt",
+        key,
+        lambda: nvcc_lines(
+            nvcc, source, ["-cubin", f"-arch=sm_{arch}", "-Xptxas", "-v", "-o", str(cubin)]
+        ),
+    )
 
 
 def ptx(nvcc, source, out, key, arch):
@@ -65,11 +92,14 @@ def ptx(nvcc, source, out, key, arch):
     def make():
         nvcc_lines(nvcc, source, ["-ptx", f"-arch=compute_{arch}", "-o", str(path)])
         return path.read_text()
+
     return once(out / f"check.{arch}.ptx.txt", key, make)
 
 
 def kernel_errors(arch, name, limits, text):
-    frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", text)
+    frames = re.findall(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", text
+    )
     used = re.search(r"Used (\d+) registers, used (\d+) barriers", text)
     if not frames or not used:
         return [f"sm_{arch}: ptxas said nothing of {name}"]
@@ -78,7 +108,12 @@ def kernel_errors(arch, name, limits, text):
     shared = sum(map(int, re.findall(r"(\d+) bytes smem", text)))
     print(f"sm_{arch}: {name}: {registers} registers, {shared} bytes of shared memory")
     errors = [f"{stores} bytes of spill stores, {loads} of loads"] if stores or loads else []
-    for what, is_, most in zip(("registers", "bytes of stack", "bytes of shared memory"), (registers, stack, shared), limits[:3], strict=True):
+    for what, is_, most in zip(
+        ("registers", "bytes of stack", "bytes of shared memory"),
+        (registers, stack, shared),
+        limits[:3],
+        strict=True,
+    ):
         if is_ > most:
             errors.append(f"{is_} {what}, at most {most}")
     if barriers != limits[3]:
@@ -88,7 +123,11 @@ def kernel_errors(arch, name, limits, text):
 
 def resource_errors(arch, text):
     """What ptxas said, kernel by kernel; functions that are no kernels count to the one before them."""
-    found = dict(re.findall(r"Compiling entry function '(\w+)'(.*?)(?=Compiling entry function|\Z)", text, re.DOTALL))
+    found = dict(
+        re.findall(
+            r"Compiling entry function '(\w+)'(.*?)(?=Compiling entry function|\Z)", text, re.DOTALL
+        )
+    )
     errors = []
     for prefix, limits in LIMITS.items():
         name = next((n for n in found if n.startswith(prefix)), None)
@@ -102,7 +141,11 @@ def resource_errors(arch, text):
 def ptx_errors(name, text):
     # A window of NCCL's never changes: its own header may read it so.
     text = re.sub(r"\.entry hl_maco_window_.*?\n}\n", "", text, flags=re.DOTALL)
-    errors = [f"PTX {name}: {text.count(word)} of {word}, at least {least}" for word, least in PTX[name] if text.count(word) < least]
+    errors = [
+        f"PTX {name}: {text.count(word)} of {word}, at least {least}"
+        for word, least in PTX[name]
+        if text.count(word) < least
+    ]
     return errors + [f"PTX {name}: {word}" for word in FORBIDDEN if word in text]
 
 
@@ -111,10 +154,18 @@ def main():
     if not os.access(nvcc, os.X_OK):
         print("skipped: no nvcc")
         sys.exit(77)
-    files = [*sorted((source / "src/maco/cuda/device").iterdir()), source / "include/helios/maco.h", pathlib.Path(__file__)]
+    files = [
+        *sorted((source / "src/maco/cuda/device").iterdir()),
+        source / "include/helios/maco.h",
+        pathlib.Path(__file__),
+    ]
     version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256(version.encode() + " ".join(FLAGS).encode() + b"".join(f.read_bytes() for f in files)).hexdigest()
-    listed = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout
+    key = hashlib.sha256(
+        version.encode() + " ".join(FLAGS).encode() + b"".join(f.read_bytes() for f in files)
+    ).hexdigest()
+    listed = subprocess.run(
+        [nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True
+    ).stdout
     archs = sorted(int(a) for a in re.findall(r"compute_(\d+)", listed))
     errors = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -14,13 +14,25 @@ import sys
 
 # Third-party headers are fenced to the modules that wrap them.
 FENCE = {
-    "sqlite3.h": {"store"}, "uv.h": {"os", "l3d", "controller", "agent", "mem", "hw"}, "yaml.h": {"conf"},
-    "ucp/": {"net"}, "uct/": {"net"}, "ucs/": {"net"}, "capnp/": {"rpc"}, "kj/": {"rpc"},
-    "hwloc.h": {"hw"}, "zmq.h": {"net"}, "isa-l.h": {"base"}, "zlib.h": {"base"},
+    "sqlite3.h": {"store"},
+    "uv.h": {"os", "l3d", "controller", "agent", "mem", "hw"},
+    "yaml.h": {"conf"},
+    "ucp/": {"net"},
+    "uct/": {"net"},
+    "ucs/": {"net"},
+    "capnp/": {"rpc"},
+    "kj/": {"rpc"},
+    "hwloc.h": {"hw"},
+    "zmq.h": {"net"},
+    "isa-l.h": {"base"},
+    "zlib.h": {"base"},
 }
 SOURCES = (".c", ".h", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
-NOT_CODE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|^\s*#\s*include[^\n]*', re.DOTALL | re.MULTILINE)
+NOT_CODE = re.compile(
+    r'/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|^\s*#\s*include[^\n]*',
+    re.DOTALL | re.MULTILINE,
+)
 # A definition: something at the first column, a name, parameters without a semicolon, and a brace at the first column.
 FUNCTION = re.compile(r"^([A-Za-z_][^;{}()=]*?)\b([A-Za-z_]\w*)\(([^;{}]*)\)\s*\n\{", re.MULTILINE)
 NAME = re.compile(r"(?<![.\w])(?<!->)[A-Za-z_]\w*")
@@ -54,7 +66,11 @@ class Law:
         where = f"layers.txt:{number}"
         if name in self.named:
             self.errors.append(f"{where}: {name} has a line already (line {self.line[name]})")
-        if "/" in name and name.rpartition("/")[0] not in self.named and module_of(name) not in self.named:
+        if (
+            "/" in name
+            and name.rpartition("/")[0] not in self.named
+            and module_of(name) not in self.named
+        ):
             self.errors.append(f"{where}: wing {name} comes before its module")
         for dep in deps.split():
             if dep not in self.named:
@@ -92,23 +108,31 @@ class Law:
         for name, deps in self.named.items():
             for dep in deps:
                 if dep not in self.used[name]:
-                    self.errors.append(f"layers.txt:{self.line[name]}: {name} names {dep} and uses nothing of it")
+                    self.errors.append(
+                        f"layers.txt:{self.line[name]}: {name} names {dep} and uses nothing of it"
+                    )
 
 
 class File:
     def __init__(self, root, path):
         self.where = path.relative_to(root).as_posix()
-        self.below = self.where[len("src/"):] if self.where.startswith("src/") else self.where
+        self.below = self.where[len("src/") :] if self.where.startswith("src/") else self.where
         self.text = path.read_text()
         code = NOT_CODE.sub(" ", self.text) if path.suffix in (".c", ".cpp") else ""
         found = [(m[2], bool(re.search(r"\bstatic\b", m[1]))) for m in FUNCTION.finditer(code)]
         self.own = {name for name, _ in found}  # functions that it defines
-        self.public = {name for name, static in found if not static and (path.suffix == ".c" or name.startswith("hl_"))}
+        self.public = {
+            name
+            for name, static in found
+            if not static and (path.suffix == ".c" or name.startswith("hl_"))
+        }
         self.uses = set(NAME.findall(re.sub(r"\b(struct|enum|union)\s+\w+", "", code))) - self.own
 
     def includes(self):
         for match in INCLUDE.finditer(self.text):
-            yield self.text.count("\n", 0, match.start(1 if match[1] else 2)) + 1, match[1], match[2]
+            yield self.text.count("\n", 0, match.start(1 if match[1] else 2)) + 1, match[1], match[
+                2
+            ]
 
 
 def check_file(law, f, errors):
@@ -118,7 +142,10 @@ def check_file(law, f, errors):
         return
     folder = f.below.rpartition("/")[0]
     if folder != unit and law.has_wings(module_of(unit)):
-        errors.append(f"{f.where}: folder {folder} has no line in layers.txt, where {module_of(unit)} has wings")
+        errors.append(
+            f"{f.where}: folder {folder} has no line in layers.txt, where {module_of(unit)} has"
+            " wings"
+        )
     for number, own, third in f.includes():
         own = f"cmd/{own}" if own and own.startswith("cli/") else own
         target = law.unit_of(own) if own else None
@@ -130,14 +157,20 @@ def check_file(law, f, errors):
             law.faces.setdefault(target, set()).add(own.rpartition("/")[2])
         for prefix, modules in FENCE.items():
             if third and third.startswith(prefix) and module_of(unit) not in modules:
-                errors.append(f"{f.where}:{number}: <{third}> belongs to {', '.join(sorted(modules))}")
+                errors.append(
+                    f"{f.where}:{number}: <{third}> belongs to {', '.join(sorted(modules))}"
+                )
 
 
 def find_calls(root, files):
     """(file that uses a function, file that defines it, function), of functions that a header declares. Names that
     several modules define are left out, but within one of them."""
-    headers = [f.text for f in files if f.where.endswith(".h")] + [p.read_text() for p in sorted((root / "include").rglob("*.h"))]
-    declared = {m[1] for text in headers for m in re.finditer(r"\b(\w+)\(", NOT_CODE.sub(" ", text))} - {"__attribute__"}
+    headers = [f.text for f in files if f.where.endswith(".h")] + [
+        p.read_text() for p in sorted((root / "include").rglob("*.h"))
+    ]
+    declared = {
+        m[1] for text in headers for m in re.finditer(r"\b(\w+)\(", NOT_CODE.sub(" ", text))
+    } - {"__attribute__"}
     defined = {}
     for f in files:
         for name in f.public & declared:
@@ -195,7 +228,9 @@ def read_circles(path, errors):
     for module, (number, count) in said.items():
         have = sum(module_of(min(circle)) == module for circle in listed)
         if have != count:
-            errors.append(f"{path.name}:{number}: {module} is said to have {count} circles, and lists {have}")
+            errors.append(
+                f"{path.name}:{number}: {module} is said to have {count} circles, and lists {have}"
+            )
     return listed
 
 
@@ -204,7 +239,9 @@ def write_circles(path, circles):
     for module in sorted({module_of(min(circle)) for circle in circles}):
         rows = sorted(sorted(circle) for circle in circles if module_of(min(circle)) == module)
         text += f"{module}: {len(rows)}\n"
-        text += "".join("  " + " ".join(name.partition("/")[2] for name in row) + "\n" for row in rows)
+        text += "".join(
+            "  " + " ".join(name.partition("/")[2] for name in row) + "\n" for row in rows
+        )
     path.write_text(text)
 
 
@@ -219,43 +256,74 @@ def check_circles(root, calls, shrink, errors):
     for circle in sorted(map(sorted, stand)):
         if not is_listed(frozenset(circle), listed):
             whom = "each other" if len(circle) == 2 else "each other in a circle"
-            errors.append(f"{', '.join(circle[:-1])} and {circle[-1]} call functions of {whom}: "
-                          "move what both need below them, or pass it in")
+            errors.append(
+                f"{', '.join(circle[:-1])} and {circle[-1]} call functions of {whom}: "
+                "move what both need below them, or pass it in"
+            )
     if shrink:
         write_circles(path, {circle for circle in stand if is_listed(circle, listed)})
     else:
         for circle in sorted(map(sorted, listed - stand)):
-            errors.append(f"circles.txt: {' and '.join(circle)} no longer call each other: run tools/check_layers.py --shrink")
+            errors.append(
+                f"circles.txt: {' and '.join(circle)} no longer call each other: run"
+                " tools/check_layers.py --shrink"
+            )
     return len(stand)
 
 
 def check_faces(root, law, shrink, errors):
     """A wing shows others one header; faces.txt lists all those of the wings that show more."""
     path = root / "faces.txt"
-    lines = [line for line in (path.read_text().splitlines() if path.exists() else []) if line and not line.startswith("#")]
-    listed = {wing: set(names.split()) for wing, _, names in (line.partition(":") for line in lines)}
+    lines = [
+        line
+        for line in (path.read_text().splitlines() if path.exists() else [])
+        if line and not line.startswith("#")
+    ]
+    listed = {
+        wing: set(names.split()) for wing, _, names in (line.partition(":") for line in lines)
+    }
     stand = {wing: names for wing, names in law.faces.items() if len(names) > 1}
     for wing in sorted(stand):
         if stand[wing] - listed.get(wing, set()):
-            errors.append(f"{wing} shows others {len(stand[wing])} headers, {', '.join(sorted(stand[wing]))}: leave one, or part the wing")
+            errors.append(
+                f"{wing} shows others {len(stand[wing])} headers, {', '.join(sorted(stand[wing]))}:"
+                " leave one, or part the wing"
+            )
     left = {wing: names & stand.get(wing, set()) for wing, names in listed.items()}
     if shrink:
-        text = "".join(f"{wing}: {' '.join(sorted(left[wing]))}\n" for wing in sorted(left) if left[wing])
+        text = "".join(
+            f"{wing}: {' '.join(sorted(left[wing]))}\n" for wing in sorted(left) if left[wing]
+        )
         path.write_text(FACES_HEAD + text)
     else:
         for wing in sorted(wing for wing in listed if left[wing] != listed[wing]):
-            errors.append(f"faces.txt: {wing} shows less than is listed: run tools/check_layers.py --shrink")
+            errors.append(
+                f"faces.txt: {wing} shows less than is listed: run tools/check_layers.py --shrink"
+            )
     return len(stand)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shrink", action="store_true", help="take what no longer holds out of circles.txt and faces.txt")
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--shrink",
+        action="store_true",
+        help="take what no longer holds out of circles.txt and faces.txt",
+    )
+    parser.add_argument(
+        "--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent
+    )
     options = parser.parse_args()
     root, errors = options.root, []
     law = Law((root / "layers.txt").read_text(), errors)
-    files = [File(root, f) for d in ("src", "cmd") for f in sorted((root / d).rglob("*")) if f.suffix in SOURCES]
+    files = [
+        File(root, f)
+        for d in ("src", "cmd")
+        for f in sorted((root / d).rglob("*"))
+        if f.suffix in SOURCES
+    ]
     for f in files:
         check_file(law, f, errors)
     calls = find_calls(root, files)
@@ -263,8 +331,14 @@ def main():
     law.check_used()
     circles = check_circles(root, calls, options.shrink, errors)
     wide = check_faces(root, law, options.shrink, errors)
-    print("\n".join(errors) if errors else f"layers: {len(files)} files ok, {circles} circles left (circles.txt), "
-          f"{wide} wings of several headers (faces.txt)")
+    print(
+        "\n".join(errors)
+        if errors
+        else (
+            f"layers: {len(files)} files ok, {circles} circles left (circles.txt), "
+            f"{wide} wings of several headers (faces.txt)"
+        )
+    )
     sys.exit(1 if errors else 0)
 
 

@@ -19,15 +19,24 @@ import late
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEBIAN = ROOT / "deploy" / "debian"
-COMPONENTS = {"libhelios0": ["library"], "libhelios-dev": ["development"], "helios": ["programs", "manual"],
-              "python3-helios": ["python"]}
+COMPONENTS = {
+    "libhelios0": ["library"],
+    "libhelios-dev": ["development"],
+    "helios": ["programs", "manual"],
+    "python3-helios": ["python"],
+}
 SCRIPTS = ("postinst", "prerm", "postrm")
 
 
 def run(*command, cwd=None, env=None):
-    done = subprocess.run([*map(str, command)], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*map(str, command)], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
-        sys.exit(f"deb: {' '.join(map(str, command))} failed ({done.returncode}):\n{done.stdout}{done.stderr}")
+        sys.exit(
+            f"deb: {' '.join(map(str, command))} failed"
+            f" ({done.returncode}):\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
@@ -41,7 +50,10 @@ def versions(build):
     project = cached(build, "CMAKE_PROJECT_VERSION")
     package = re.match(r"helios \(([^)]*)\)", (DEBIAN / "changelog").read_text()).group(1)
     if package.rpartition("-")[0] != project:
-        sys.exit(f"deb: deploy/debian/changelog begins with {package}, and the project is version {project}")
+        sys.exit(
+            f"deb: deploy/debian/changelog begins with {package}, and the project is version"
+            f" {project}"
+        )
     return project, package
 
 
@@ -53,8 +65,17 @@ def zipped(source, to):
 def install(build, package, stage):
     """The files of a package, under `stage`."""
     for component in COMPONENTS[package]:
-        run("cmake", "--install", build, "--prefix", "/usr", "--strip", "--component", component,
-            env=dict(os.environ, DESTDIR=str(stage)))
+        run(
+            "cmake",
+            "--install",
+            build,
+            "--prefix",
+            "/usr",
+            "--strip",
+            "--component",
+            component,
+            env=dict(os.environ, DESTDIR=str(stage)),
+        )
     doc = stage / "usr/share/doc" / package
     doc.mkdir(parents=True, exist_ok=True)
     shutil.copy(DEBIAN / "copyright", doc)
@@ -100,12 +121,30 @@ def control_files(work, package, stage, version):
     substitutions = work / f"{package}.substvars"
     substitutions.touch()
     if elves:
-        run("dpkg-shlibdeps", f"-T{substitutions}", f"-S{stage.parent / 'libhelios0'}",
-            *[f"-e{f}" for f in (*elves, *late.linked(elves, work))], cwd=work)
-    sums = [f"{hashlib.md5(f.read_bytes()).hexdigest()}  {f.relative_to(stage)}\n" for f in sorted(stage.rglob("*"))
-            if f.is_file() and not f.is_symlink() and made not in f.parents and f"/{f.relative_to(stage)}" not in conffiles]
+        run(
+            "dpkg-shlibdeps",
+            f"-T{substitutions}",
+            f"-S{stage.parent / 'libhelios0'}",
+            *[f"-e{f}" for f in (*elves, *late.linked(elves, work))],
+            cwd=work,
+        )
+    sums = [
+        f"{hashlib.md5(f.read_bytes()).hexdigest()}  {f.relative_to(stage)}\n"
+        for f in sorted(stage.rglob("*"))
+        if f.is_file()
+        and not f.is_symlink()
+        and made not in f.parents
+        and f"/{f.relative_to(stage)}" not in conffiles
+    ]
     (made / "md5sums").write_text("".join(sums))
-    run("dpkg-gencontrol", f"-p{package}", f"-P{stage}", f"-T{substitutions}", "-fdebian/files", cwd=work)
+    run(
+        "dpkg-gencontrol",
+        f"-p{package}",
+        f"-P{stage}",
+        f"-T{substitutions}",
+        "-fdebian/files",
+        cwd=work,
+    )
 
 
 def main():
@@ -129,7 +168,12 @@ def main():
             for old in args.out.glob(f"{package}_*.deb"):
                 old.unlink()
             kind = os.environ.get("DPKG_DEB_COMPRESSOR_TYPE", "xz")
-            print(re.search(r"in '(.*)'", run("dpkg-deb", "--root-owner-group", f"-Z{kind}", "--build", stage, args.out)).group(1))
+            print(
+                re.search(
+                    r"in '(.*)'",
+                    run("dpkg-deb", "--root-owner-group", f"-Z{kind}", "--build", stage, args.out),
+                ).group(1)
+            )
 
 
 main()

@@ -20,10 +20,10 @@ HELIOS = ROOT / "build" / "bin" / "helios"
 PYTHON = "/usr/bin/python3"
 TTY = sys.stdout.isatty()
 TOLERANCE = 1e-4  # between the loss of the slices and that of the unsliced model
-LOSS_RANK = 2     # first tensor rank of the last stage
+LOSS_RANK = 2  # first tensor rank of the last stage
 CURVE_TOLERANCE = 1e-3  # over the whole training: sums in another order drift apart
 STATE_BYTES_MAX = 99  # a socket lies in it
-LIMIT_S = 170     # for the job; the demo gives up after that
+LIMIT_S = 170  # for the job; the demo gives up after that
 
 
 class Failure(Exception):
@@ -51,8 +51,12 @@ def helios(*args, state, check=True):
 
 def python(script, *args):
     env = dict(os.environ, OMP_NUM_THREADS="1")
-    done = subprocess.run([PYTHON, str(ROOT / "examples" / script), *map(str, args)],
-                          env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [PYTHON, str(ROOT / "examples" / script), *map(str, args)],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode != 0:
         raise Failure(f"{script}: {done.stderr.strip().splitlines()[-1:]}")
     return done.stdout
@@ -66,7 +70,16 @@ class Log:
         self.offset, self.rest, self.lines = 0, "", []
 
     def read(self):
-        part = helios("logs", self.job, "--rank", self.rank, "--offset", self.offset, state=self.state, check=False)
+        part = helios(
+            "logs",
+            self.job,
+            "--rank",
+            self.rank,
+            "--offset",
+            self.offset,
+            state=self.state,
+            check=False,
+        )
         if not part:
             return []
         if part["size"] < self.offset:  # a new attempt has a new log
@@ -126,7 +139,10 @@ def follow(state, job, steps, kill_after):
                 if pid:
                     os.kill(pid, signal.SIGKILL)
                     killed = time.monotonic()
-                    say(f"\n  version {body['version']} is visible; rank 0 (pid {pid}) killed with SIGKILL")
+                    say(
+                        f"\n  version {body['version']} is visible; rank 0 (pid {pid}) killed with"
+                        " SIGKILL"
+                    )
         if info["state"] in ("succeeded", "failed", "cancelled"):
             break
         if time.monotonic() > deadline:
@@ -154,36 +170,56 @@ def proofs(work, logs, steps):
     losses = {}
     for body in logs[LOSS_RANK].of("PROGRESS"):
         losses.setdefault(body["step"], []).append(body["loss"])
-    reference = [json.loads(line)["loss"] for line in
-                 python("reference_loss.py", "--dir", work / "hf", "--steps", steps - 1).splitlines()]
+    reference = [
+        json.loads(line)["loss"]
+        for line in python(
+            "reference_loss.py", "--dir", work / "hf", "--steps", steps - 1
+        ).splitlines()
+    ]
     first = abs(losses[0][0] - reference[0])
-    worst = max(abs(value - reference[step]) for step, values in losses.items() for value in values
-                if step < len(reference))
-    yield "slices = unsliced model", first < TOLERANCE, \
-        f"step 0: {losses[0][0]:.6f} against {reference[0]:.6f}, difference {first:.1e}"
-    yield "resumed = undisturbed", worst < CURVE_TOLERANCE and len(losses) == steps, \
-        f"all {len(losses)} steps, over the kill; largest difference {worst:.1e} from the unsliced, undisturbed run"
+    worst = max(
+        abs(value - reference[step])
+        for step, values in losses.items()
+        for value in values
+        if step < len(reference)
+    )
+    yield "slices = unsliced model", first < TOLERANCE, f"step 0: {losses[0][0]:.6f} against {reference[0]:.6f}, difference {first:.1e}"
+    yield "resumed = undisturbed", worst < CURVE_TOLERANCE and len(
+        losses
+    ) == steps, f"all {len(losses)} steps, over the kill; largest difference {worst:.1e} from the unsliced, undisturbed run"
 
 
 def run(args, state, work):
     title(1, "A Hugging Face checkpoint, trained on the licence texts of this machine")
-    say("  " + python("make_checkpoint.py", "--out", work / "hf", "--steps", args.pretrain).strip().splitlines()[-1])
+    say(
+        "  "
+        + python("make_checkpoint.py", "--out", work / "hf", "--steps", args.pretrain)
+        .strip()
+        .splitlines()[-1]
+    )
 
     title(2, "A local cluster: controller, L3 pool, 2 agents with 2 slots each")
     up = helios("up", "--nodes", 2, "--slots", 2, "--l3-size", "512MiB", state=state)
     say(f"  controller {up['controller']}, l3 {up['l3']}, state {state}")
 
     title(3, "Slice it TP2 x PP2 into the pool")
-    imported = helios("model", "import", work / "hf", "--name", "demo", "--tp", 2, "--pp", 2, state=state)
-    say(f"  {imported['shards']} shards, {imported['bytes']:,} bytes in {imported['seconds'] * 1e3:.1f} ms "
-        f"({imported['bytesPerSecond'] / 1e9:.2f} GB/s)")
+    imported = helios(
+        "model", "import", work / "hf", "--name", "demo", "--tp", 2, "--pp", 2, state=state
+    )
+    say(
+        f"  {imported['shards']} shards, {imported['bytes']:,} bytes in"
+        f" {imported['seconds'] * 1e3:.1f} ms ({imported['bytesPerSecond'] / 1e9:.2f} GB/s)"
+    )
 
     title(4, "Place and run the gang")
     plan = helios("plan", "examples/job.yaml", state=state)
     for line in plan["arithmetic"]:
         say(f"  {line}")
     for container in plan["containers"]:
-        ranks = ", ".join(f"rank {r['rank']} = (pp {r['pp']}, tp {r['tp']}, dp {r['dp']})" for r in container["ranks"])
+        ranks = ", ".join(
+            f"rank {r['rank']} = (pp {r['pp']}, tp {r['tp']}, dp {r['dp']})"
+            for r in container["ranks"]
+        )
         say(f"  {container['node']}:{container['numaId']}  {ranks}")
     job = helios("submit", "examples/job.yaml", state=state)["id"]
     info, logs, killed = follow(state, job, args.steps, kill_after=1)
@@ -196,15 +232,28 @@ def run(args, state, work):
     model = helios("model", "show", "demo", state=state)
     progress = logs[LOSS_RANK].of("PROGRESS")
     seconds = sum(p["seconds"] for p in pulls)
-    table([
-        ("import", f"{imported['bytesPerSecond'] / 1e9:.2f} GB/s"),
-        ("pull", f"{sum(p['bytes'] for p in pulls) / max(seconds, 1e-9) / 1e9:.2f} GB/s verified, "
-                 f"path {', '.join(sorted({p['path'] for p in pulls}))}, {len(pulls)} pulls"),
-        ("CRC failures", str(cluster["crcFailures"])),
-        ("loss first / last", f"{progress[0]['loss']:.4f} / {progress[-1]['loss']:.4f}"),
-        ("attempts", str(info["attempt"])),
-        ("versions", ", ".join(f"{v['version']} (step {v['step']})" for v in reversed(model["versions"]))),
-    ])
+    table(
+        [
+            ("import", f"{imported['bytesPerSecond'] / 1e9:.2f} GB/s"),
+            (
+                "pull",
+                (
+                    f"{sum(p['bytes'] for p in pulls) / max(seconds, 1e-9) / 1e9:.2f} GB/s"
+                    f" verified, path {', '.join(sorted({p['path'] for p in pulls}))},"
+                    f" {len(pulls)} pulls"
+                ),
+            ),
+            ("CRC failures", str(cluster["crcFailures"])),
+            ("loss first / last", f"{progress[0]['loss']:.4f} / {progress[-1]['loss']:.4f}"),
+            ("attempts", str(info["attempt"])),
+            (
+                "versions",
+                ", ".join(
+                    f"{v['version']} (step {v['step']})" for v in reversed(model["versions"])
+                ),
+            ),
+        ]
+    )
     bad = 0
     for name, ok, text in proofs(work, logs, args.steps):
         say(f"  {'ok  ' if ok else 'FAIL'}  {name}: {text}")
@@ -217,7 +266,9 @@ def run(args, state, work):
 def main():
     parser = argparse.ArgumentParser(prog="./run demo", description=__doc__.splitlines()[0])
     parser.add_argument("--pretrain", type=int, default=60, help="steps that make the checkpoint")
-    parser.add_argument("--steps", type=int, default=60, help="steps of the job, as in examples/job.yaml")
+    parser.add_argument(
+        "--steps", type=int, default=60, help="steps of the job, as in examples/job.yaml"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     args = parser.parse_args()
     work = ROOT / "build" / "demo"
@@ -235,7 +286,10 @@ def main():
         bad = 1
     finally:
         if args.keep:
-            say(f"\nThe cluster runs on; try: build/bin/helios --state {state} list; stop it with ... down")
+            say(
+                f"\nThe cluster runs on; try: build/bin/helios --state {state} list; stop it with"
+                " ... down"
+            )
         else:
             helios("down", state=state, check=False)
     say(f"\ndemo {'failed' if bad else 'ok'} after {time.monotonic() - started:.0f} s")

@@ -13,10 +13,20 @@ import sys
 from typing import NamedTuple
 
 # Of the schema: kind of api.h, type in C.
-SCALARS = {"Bool": ("BOOL", "bool"), "Int32": ("INT32", "int32_t"), "Int64": ("INT64", "int64_t"), "UInt16": ("UINT16", "uint16_t"),
-           "UInt32": ("UINT32", "uint32_t"), "UInt64": ("UINT64", "uint64_t"), "Float64": ("FLOAT64", "double"),
-           "Text": ("TEXT", "const char *"), "Data": ("DATA", "struct hl_api_data")}
-FIELD = re.compile(r"(\w+)(?: @(\d+))? :(List\((\w+)\)|\w+)(?: = (-?\w+))?((?: \$\w+(?:\([^)]*\))?)*)$")
+SCALARS = {
+    "Bool": ("BOOL", "bool"),
+    "Int32": ("INT32", "int32_t"),
+    "Int64": ("INT64", "int64_t"),
+    "UInt16": ("UINT16", "uint16_t"),
+    "UInt32": ("UINT32", "uint32_t"),
+    "UInt64": ("UINT64", "uint64_t"),
+    "Float64": ("FLOAT64", "double"),
+    "Text": ("TEXT", "const char *"),
+    "Data": ("DATA", "struct hl_api_data"),
+}
+FIELD = re.compile(
+    r"(\w+)(?: @(\d+))? :(List\((\w+)\)|\w+)(?: = (-?\w+))?((?: \$\w+(?:\([^)]*\))?)*)$"
+)
 METHOD = re.compile(r"  (\w+) @(\d+) \((.*?)\) -> \((.*?)\)(?: \$.*)?;$")
 ENUMERANT = re.compile(r"  (\w+) @(\d+)(?: \$word\(\"([^\"]*)\"\))?;$")
 NOTES = ("optional", "map", "rest", "flatten", "nullable")
@@ -73,8 +83,15 @@ def field(text: str) -> tuple[int, Field]:
         sys.exit(f"gen_api.py: not understood: {text}")
     name, ordinal, whole, element, preset, notes = match.groups()
     texts = dict(re.findall(r"\$(word|shown)\(\"([^\"]*)\"\)", notes))
-    return int(ordinal or 0), Field(name, element or whole, element is not None, {"true": "1", "false": "0", None: "0"}.get(preset, preset or "0"),
-                                    "$required" in notes, tuple(n for n in NOTES if f"${n}" in notes), **texts)
+    return int(ordinal or 0), Field(
+        name,
+        element or whole,
+        element is not None,
+        {"true": "1", "false": "0", None: "0"}.get(preset, preset or "0"),
+        "$required" in notes,
+        tuple(n for n in NOTES if f"${n}" in notes),
+        **texts,
+    )
 
 
 def members(text: str) -> list[Field]:
@@ -106,8 +123,12 @@ def parse(text: str) -> Schema:
         elif block and (method := METHOD.match(line)):
             name, ordinal, params, results = method.groups()
             whole = f"{snake(block[1])}_{snake(name)}"
-            lines[int(ordinal)] = Method(name, int(ordinal), Struct(whole + "_params", members(params)),
-                                         Struct(whole + "_results", members(results)))
+            lines[int(ordinal)] = Method(
+                name,
+                int(ordinal),
+                Struct(whole + "_params", members(params)),
+                Struct(whole + "_results", members(results)),
+            )
         elif block:
             sys.exit(f"gen_api.py: not understood: {line}")
     for name, methods in schema.interfaces.items():
@@ -152,47 +173,79 @@ def c_type(schema: Schema, f: Field) -> str:
 def enum_header(name: str, values: list[Enumerant]) -> list[str]:
     """COUNT is no enumerant: a switch over all of them needs no case for it."""
     low, high = snake(name), snake(name).upper()
-    return [f"enum hl_api_{low} {{"] + [f"    HL_API_{high}_{snake(v.name).upper()}," for v in values] + [
-        f"}};\n#define HL_API_{high}_COUNT {len(values)}\nextern const struct hl_api_enum hl_api_{low}_enum;\n"
-        f"static inline const char *hl_api_{low}_name(enum hl_api_{low} value)\n{{\n"
-        f"    return hl_api_enum_word(&hl_api_{low}_enum, (int)value);\n}}\n"
-        f"static inline HL_CHECK hl_status hl_api_{low}_parse(const char *word, enum hl_api_{low} *out)\n{{\n"
-        f"    int value;\n    HL_TRY(hl_api_enum_parse(&hl_api_{low}_enum, word, &value));\n"
-        f"    *out = (enum hl_api_{low})value;\n    return HL_OK;\n}}\n"]
+    return (
+        [f"enum hl_api_{low} {{"]
+        + [f"    HL_API_{high}_{snake(v.name).upper()}," for v in values]
+        + [
+            f"}};\n#define HL_API_{high}_COUNT {len(values)}\nextern const struct hl_api_enum"
+            f" hl_api_{low}_enum;\nstatic inline const char *hl_api_{low}_name(enum"
+            f" hl_api_{low} value)\n{{\n    return hl_api_enum_word(&hl_api_{low}_enum,"
+            f" (int)value);\n}}\nstatic inline HL_CHECK hl_status hl_api_{low}_parse(const char"
+            f" *word, enum hl_api_{low} *out)\n{{\n    int value;\n   "
+            f" HL_TRY(hl_api_enum_parse(&hl_api_{low}_enum, word, &value));\n    *out = (enum"
+            f" hl_api_{low})value;\n    return HL_OK;\n}}\n"
+        ]
+    )
 
 
 def types_header(schema: Schema) -> str:
-    out = ["#ifndef HL_API_TYPES_H\n#define HL_API_TYPES_H\n\n#include \"api/api.h\"\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n"]
+    out = [
+        "#ifndef HL_API_TYPES_H\n#define HL_API_TYPES_H\n\n#include \"api/api.h\"\n\n#ifdef"
+        " __cplusplus\nextern \"C\" {\n#endif\n"
+    ]
     for name, values in schema.enums.items():
         out += enum_header(name, values)
     elements = {f.kind for s in every_struct(schema) for f in s.fields if f.is_list}
     for name in sorted(elements):
-        element = f"struct hl_api_{snake(name)} " if name in schema.structs else c_type(schema, Field("", name, False, "", False))
-        out.append(f"struct hl_api_{snake(name)}_list {{\n    {element}*items;\n    size_t count;\n}};")
+        element = (
+            f"struct hl_api_{snake(name)} "
+            if name in schema.structs
+            else c_type(schema, Field("", name, False, "", False))
+        )
+        out.append(
+            f"struct hl_api_{snake(name)}_list {{\n    {element}*items;\n    size_t count;\n}};"
+        )
     for struct in every_struct(schema):
         out.append(f"\nstruct hl_api_{struct.name} {{")
-        out += [f"    {c_type(schema, f)}{member(f)};" for f in struct.fields] or ["    char nothing;"]
+        out += [f"    {c_type(schema, f)}{member(f)};" for f in struct.fields] or [
+            "    char nothing;"
+        ]
         out.append("};")
     for struct in every_struct(schema):
         out.append(f"extern const struct hl_api_type hl_api_{struct.name}_type;")
     for name, methods in schema.interfaces.items():
-        out.append(f"extern const struct hl_api_method hl_api_{snake(name)}_methods[{len(methods)}];")
+        out.append(
+            f"extern const struct hl_api_method hl_api_{snake(name)}_methods[{len(methods)}];"
+        )
         out.append(f"extern const struct hl_api_interface hl_api_{snake(name)};")
     out.append("\n#ifdef __cplusplus\n}\n#endif\n\n#endif")
     return "\n".join(out) + "\n"
 
 
 def field_row(schema: Schema, struct: Struct, f: Field) -> str:
-    row = [f".name = \"{f.word or f.name}\"", f".offset = offsetof(struct hl_api_{struct.name}, {member(f)})"]
+    row = [
+        f".name = \"{f.word or f.name}\"",
+        f".offset = offsetof(struct hl_api_{struct.name}, {member(f)})",
+    ]
     if f.kind in schema.structs:
         row += [".kind = HL_API_STRUCT", f".type = &hl_api_{snake(f.kind)}_type"]
     elif f.kind in schema.enums:
         row += [".kind = HL_API_ENUM", f".words = &hl_api_{snake(f.kind)}_enum"]
     else:
         row.append(f".kind = HL_API_{SCALARS[f.kind][0]}")
-    preset = f"HL_API_{snake(f.kind).upper()}_{snake(f.preset).upper()}" if f.kind in schema.enums and f.preset != "0" else f.preset
-    row += [f".{note} = true" for note in f.notes] + [f".shown = HL_API_SHOWN_{f.shown.upper()}"] * (f.shown != "")
-    row += [".list = true"] * f.is_list + [".required = true"] * f.required + [f".preset = {preset}"] * (preset != "0")
+    preset = (
+        f"HL_API_{snake(f.kind).upper()}_{snake(f.preset).upper()}"
+        if f.kind in schema.enums and f.preset != "0"
+        else f.preset
+    )
+    row += [f".{note} = true" for note in f.notes] + [
+        f".shown = HL_API_SHOWN_{f.shown.upper()}"
+    ] * (f.shown != "")
+    row += (
+        [".list = true"] * f.is_list
+        + [".required = true"] * f.required
+        + [f".preset = {preset}"] * (preset != "0")
+    )
     return "    {" + ", ".join(row) + "},"
 
 
@@ -201,21 +254,36 @@ def types_source(schema: Schema) -> str:
     for name, values in schema.enums.items():
         low = snake(name)
         words = ", ".join(f'"{v.word}"' for v in values)
-        out.append(f"static const char *const {low}_words[] = {{{words}}};\n"
-                   f"const struct hl_api_enum hl_api_{low}_enum = {{\"{low.replace('_', ' ')}\", {low}_words, {len(values)}}};")
+        out.append(
+            f"static const char *const {low}_words[] = {{{words}}};\nconst struct hl_api_enum"
+            f" hl_api_{low}_enum = {{\"{low.replace('_', ' ')}\", {low}_words, {len(values)}}};"
+        )
     for struct in every_struct(schema):
         if struct.fields:
             out.append(f"static const struct hl_api_field {struct.name}_fields[] = {{")
             out += [field_row(schema, struct, f) for f in struct.fields]
             out.append("};")
-        fields = f".fields = {struct.name}_fields, .field_count = {len(struct.fields)}" if struct.fields else ".field_count = 0"
-        out.append(f"const struct hl_api_type hl_api_{struct.name}_type = {{.name = \"{struct.name}\", "
-                   f".size = sizeof(struct hl_api_{struct.name}), {fields}}};")
+        fields = (
+            f".fields = {struct.name}_fields, .field_count = {len(struct.fields)}"
+            if struct.fields
+            else ".field_count = 0"
+        )
+        out.append(
+            f"const struct hl_api_type hl_api_{struct.name}_type = {{.name = \"{struct.name}\", "
+            f".size = sizeof(struct hl_api_{struct.name}), {fields}}};"
+        )
     for name, methods in schema.interfaces.items():
         low = snake(name)
         out.append(f"const struct hl_api_method hl_api_{low}_methods[{len(methods)}] = {{")
-        out += [f"    {{\"{m.name}\", {m.ordinal}, &hl_api_{m.params.name}_type, &hl_api_{m.results.name}_type}}," for m in methods]
-        out.append(f"}};\nconst struct hl_api_interface hl_api_{low} = {{\"{name}\", hl_api_{low}_methods, {len(methods)}}};")
+        out += [
+            f"    {{\"{m.name}\", {m.ordinal}, &hl_api_{m.params.name}_type,"
+            f" &hl_api_{m.results.name}_type}},"
+            for m in methods
+        ]
+        out.append(
+            f"}};\nconst struct hl_api_interface hl_api_{low} = {{\"{name}\", hl_api_{low}_methods,"
+            f" {len(methods)}}};"
+        )
     return "\n".join(out) + "\n"
 
 
@@ -248,35 +316,60 @@ static inline void hl_reply_{whole}(struct hl_rpc_call *call, const struct hl_ap
 def calls_header(name: str, methods: list[Method]) -> str:
     low = snake(name)
     guard = f"HL_RPC_{low.upper()}_CALLS_H"
-    out = [f"#ifndef {guard}\n#define {guard}\n\n#include \"api/types.h\"\n#include \"rpc/rpc.h\"\n"]
+    out = [
+        f"#ifndef {guard}\n#define {guard}\n\n#include \"api/types.h\"\n#include \"rpc/rpc.h\"\n"
+    ]
     for m in methods:
         out.append(CALL.format(whole=f"{low}_{snake(m.name)}", low=low, ordinal=m.ordinal))
-    out.append(f"\n/* A handler that is NULL is answered by HL_EUNSUPPORTED. `params` live as long as the call. */\nstruct hl_{low}_handlers {{")
-    out += [f"    void (*{snake(m.name)})(void *arg, struct hl_rpc_call *call, const struct hl_api_{m.params.name} *params);" for m in methods]
-    out.append(f"}};\n\nstatic inline bool hl_{low}_dispatch(const void *handlers, void *arg, struct hl_rpc_call *call, unsigned ordinal,\n"
-               f"    const void *params)\n{{\n    const struct hl_{low}_handlers *h = (const struct hl_{low}_handlers *)handlers;\n"
-               "    switch (ordinal) {")
+    out.append(
+        "\n/* A handler that is NULL is answered by HL_EUNSUPPORTED. `params` live as long as the"
+        f" call. */\nstruct hl_{low}_handlers {{"
+    )
+    out += [
+        f"    void (*{snake(m.name)})(void *arg, struct hl_rpc_call *call, const struct"
+        f" hl_api_{m.params.name} *params);"
+        for m in methods
+    ]
+    out.append(
+        f"}};\n\nstatic inline bool hl_{low}_dispatch(const void *handlers, void *arg, struct"
+        " hl_rpc_call *call, unsigned ordinal,\n    const void *params)\n{\n    const struct"
+        f" hl_{low}_handlers *h = (const struct hl_{low}_handlers *)handlers;\n    switch"
+        " (ordinal) {"
+    )
     for m in methods:
-        out.append(f"    case {m.ordinal}:\n        if (call != NULL && h->{snake(m.name)} != NULL)\n"
-                   f"            h->{snake(m.name)}(arg, call, (const struct hl_api_{m.params.name} *)params);\n"
-                   f"        return h->{snake(m.name)} != NULL;")
+        out.append(
+            f"    case {m.ordinal}:\n        if (call != NULL && h->{snake(m.name)} != NULL)\n     "
+            f"       h->{snake(m.name)}(arg, call, (const struct"
+            f" hl_api_{m.params.name} *)params);\n        return h->{snake(m.name)} != NULL;"
+        )
     out.append("    default:\n        return false;\n    }\n}\n")
-    out.append(f"/* Serves `handlers`, which must outlive the server; the rest as hl_rpc_serve. */\n"
-               f"static inline HL_CHECK hl_status hl_serve_{low}(struct hl_rpc *rpc, const struct hl_rpc_serve_opts *opts,\n"
-               f"    const struct hl_{low}_handlers *handlers, struct hl_rpc_server **out)\n{{\n"
-               f"    struct hl_rpc_serve_opts all = *opts;\n    all.api = &hl_api_{low};\n"
-               f"    all.handlers = handlers;\n    all.dispatch = hl_{low}_dispatch;\n    return hl_rpc_serve(rpc, &all, out);\n}}\n")
+    out.append(
+        "/* Serves `handlers`, which must outlive the server; the rest as hl_rpc_serve. */\nstatic"
+        f" inline HL_CHECK hl_status hl_serve_{low}(struct hl_rpc *rpc, const struct"
+        f" hl_rpc_serve_opts *opts,\n    const struct hl_{low}_handlers *handlers, struct"
+        " hl_rpc_server **out)\n{\n    struct hl_rpc_serve_opts all = *opts;\n    all.api ="
+        f" &hl_api_{low};\n    all.handlers = handlers;\n    all.dispatch = hl_{low}_dispatch;\n   "
+        " return hl_rpc_serve(rpc, &all, out);\n}\n"
+    )
     out.append("#endif")
     return "\n".join(out) + "\n"
 
 
 def main() -> None:
     source, imports, out = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
-    text = subprocess.run(["capnp", "compile", "-ocapnp", f"-I{imports}", source], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run(
+        ["capnp", "compile", "-ocapnp", f"-I{imports}", source],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     schema = parse(text)
     head = HEAD.format(schema=pathlib.Path(source).name)
     made = {"api/types.h": types_header(schema), "api/types.c": types_source(schema)}
-    made |= {f"rpc/{snake(name)}_calls.h": calls_header(name, methods) for name, methods in schema.interfaces.items()}
+    made |= {
+        f"rpc/{snake(name)}_calls.h": calls_header(name, methods)
+        for name, methods in schema.interfaces.items()
+    }
     for name, content in made.items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)

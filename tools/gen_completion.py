@@ -12,7 +12,13 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Options whose value is a name, wherever they stand.
-NAMED = {"--model": "@model", "--to": "@node =l3 =l4", "--from": "@node =l3 =l4", "--node": "@node", "--job": "@job"}
+NAMED = {
+    "--model": "@model",
+    "--to": "@node =l3 =l4",
+    "--from": "@node =l3 =l4",
+    "--node": "@node",
+    "--job": "@job",
+}
 DIRECTORIES = ("--state", "--dir")
 
 
@@ -72,24 +78,43 @@ def tables(tree):
                 values.append((shlex.quote(f"{command['name']} {flag}"), option_entry(option)))
         for i, argument in enumerate(command["arguments"]):
             at = "*" if argument["repeated"] else str(i)
-            arguments.append((shlex.quote(f"{command['name']}:") + at, argument_entry(command["name"], argument["name"])))
+            arguments.append(
+                (
+                    shlex.quote(f"{command['name']}:") + at,
+                    argument_entry(command["name"], argument["name"]),
+                )
+            )
     for option in tree["options"]:
-        values += [(f"*{shlex.quote(' ' + flag)}", option_entry(option)) for flag in option["flags"]]
+        values += [
+            (f"*{shlex.quote(' ' + flag)}", option_entry(option)) for flag in option["flags"]
+        ]
     values.append(("*' --help'", "bool"))
-    return "\n".join([
-        f"__helios_commands={shlex.quote(' '.join(name.replace(' ', '_') for name in names))}",
-        f"__helios_groups={shlex.quote(' '.join(groups))}",
-        "# Flags of a command; of every command for an empty name.",
-        function("__helios_options", [(shlex.quote(c["name"]), " ".join(flags(c["options"]))) for c in commands] +
-                 [("''", " ".join(flags(tree["options"])))]),
-        "# What the flag $2 of the command $1 takes.",
-        function("__helios_value", values, "$1 $2"),
-        "# What stands at COMMAND:N, the arguments counted from 0.",
-        function("__helios_argument", arguments)]), groups
+    return (
+        "\n".join(
+            [
+                (
+                    f"__helios_commands={shlex.quote(' '.join(name.replace(' ', '_') for name in names))}"
+                ),
+                f"__helios_groups={shlex.quote(' '.join(groups))}",
+                "# Flags of a command; of every command for an empty name.",
+                function(
+                    "__helios_options",
+                    [(shlex.quote(c["name"]), " ".join(flags(c["options"]))) for c in commands]
+                    + [("''", " ".join(flags(tree["options"])))],
+                ),
+                "# What the flag $2 of the command $1 takes.",
+                function("__helios_value", values, "$1 $2"),
+                "# What stands at COMMAND:N, the arguments counted from 0.",
+                function("__helios_argument", arguments),
+            ]
+        ),
+        groups,
+    )
 
 
 def described(tree, groups):
     """zsh's: words with what they mean. The cases: a command (its flags), "-" (flags of all), "GROUP " or "commands "."""
+
     def rows(pairs):
         return "\n".join(f"{word.replace(':', chr(92) + ':')}:{text}" for word, text in pairs)
 
@@ -100,7 +125,11 @@ def described(tree, groups):
     cases.append(("-", option_rows(tree["options"])))
     top = [(c["name"], c["summary"]) for c in tree["commands"] if " " not in c["name"]]
     for group in groups:
-        inside = [(c["name"].split()[1], c["summary"]) for c in tree["commands"] if c["name"].startswith(f"{group} ")]
+        inside = [
+            (c["name"].split()[1], c["summary"])
+            for c in tree["commands"]
+            if c["name"].startswith(f"{group} ")
+        ]
         cases.append((shlex.quote(f"{group} "), rows(inside)))
         top.append((group, ", ".join(word for word, _ in inside)))
     cases.append(("'commands '", rows(top + [("help", "Say more about a command.")])))
@@ -112,10 +141,17 @@ def main():
     parser.add_argument("helios", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     args = parser.parse_args()
-    tree = json.loads(subprocess.run([args.helios, "help", "--dump-json"], check=True, capture_output=True, text=True).stdout)
+    tree = json.loads(
+        subprocess.run(
+            [args.helios, "help", "--dump-json"], check=True, capture_output=True, text=True
+        ).stdout
+    )
     common, groups = tables(tree)
     args.out.mkdir(parents=True, exist_ok=True)
-    for shell, name, text in (("bash", "helios", common), ("zsh", "_helios", f"{common}\n{described(tree, groups)}")):
+    for shell, name, text in (
+        ("bash", "helios", common),
+        ("zsh", "_helios", f"{common}\n{described(tree, groups)}"),
+    ):
         code = (ROOT / f"deploy/completion.{shell}").read_text()
         (args.out / name).write_text(code.replace("@TABLES@", text))
 

@@ -47,14 +47,24 @@ The first of these that is given:
 
 def page(helios):
     no_cluster = {"HELIOS_STATE": "/nonexistent"}
-    shown = subprocess.run([helios, "conf", "--config", "/dev/null", "-o", "json"], env=no_cluster, check=True, capture_output=True)
+    shown = subprocess.run(
+        [helios, "conf", "--config", "/dev/null", "-o", "json"],
+        env=no_cluster,
+        check=True,
+        capture_output=True,
+    )
     rows = json.loads(shown.stdout)["items"]
     lines = []
     for row in rows:
-        programs = ", ".join(row["programs"]) if isinstance(row["programs"], list) else row["programs"]
+        programs = (
+            ", ".join(row["programs"]) if isinstance(row["programs"], list) else row["programs"]
+        )
         default = f"`{row['default']}`" if row["default"] else ""
         text = row["help"].replace("|", "\\|")
-        lines.append(f"| `{row['name']}` | `{row['flag']}` | `{row['env']}` | {default} | {programs} | {text} |")
+        lines.append(
+            f"| `{row['name']}` | `{row['flag']}` | `{row['env']}` | {default} | {programs} |"
+            f" {text} |"
+        )
     return HEAD + "\n".join(lines) + "\n"
 
 
@@ -62,7 +72,10 @@ def main():
     text = page(sys.argv[1])
     if "--check" in sys.argv:
         if DOC.read_text() != text:
-            sys.exit("docs/config.md is not what the option table says: run tools/gen_conf_docs.py build/bin/helios")
+            sys.exit(
+                "docs/config.md is not what the option table says: run tools/gen_conf_docs.py"
+                " build/bin/helios"
+            )
     else:
         DOC.write_text(text)
 

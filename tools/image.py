@@ -20,22 +20,47 @@ import tempfile
 
 IMAGES = {
     "helios": {"ours": ["libhelios0", "helios"], "debian": [], "scripts": []},
-    "helios-rank": {"ours": ["libhelios0", "helios", "python3-helios"], "debian": ["dash", "coreutils", "sed"],
-                    "scripts": ["deploy/docker/helios-run"]},
+    "helios-rank": {
+        "ours": ["libhelios0", "helios", "python3-helios"],
+        "debian": ["dash", "coreutils", "sed"],
+        "scripts": ["deploy/docker/helios-run"],
+    },
 }
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # They configure packages on a machine; in an image nothing reads what they write.
-NOT_TAKEN = {"adduser", "debconf", "dpkg", "init-system-helpers", "install-info", "passwd", "perl-base", "sensible-utils", "ucf"}
-LEFT_OUT = re.compile(r"/(etc|var)/|/usr/(include|share/(man|info|lintian|locale|bug|bash-completion|zsh|doc-base|gdb))/"
-                      r"|/usr/share/doc/(?!.*/copyright$)")
+NOT_TAKEN = {
+    "adduser",
+    "debconf",
+    "dpkg",
+    "init-system-helpers",
+    "install-info",
+    "passwd",
+    "perl-base",
+    "sensible-utils",
+    "ucf",
+}
+LEFT_OUT = re.compile(
+    r"/(etc|var)/|/usr/(include|share/(man|info|lintian|locale|bug|bash-completion|zsh|doc-base|gdb))/"
+    r"|/usr/share/doc/(?!.*/copyright$)"
+)
 TOP = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 USER = 65534
 FILES = {
-    "etc/passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\nhelios:x:{USER}:{USER}:Helios:/:/usr/sbin/nologin\n",
+    "etc/passwd": (
+        f"root:x:0:0:root:/:/usr/sbin/nologin\nhelios:x:{USER}:{USER}:Helios:/:/usr/sbin/nologin\n"
+    ),
     "etc/group": f"root:x:0:\nhelios:x:{USER}:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-FOLDERS = {"tmp": 0o1777, "var/tmp": 0o1777, "proc": 0o755, "sys": 0o755, "dev": 0o755, "run": 0o755, "var/lib/helios": 0o755}
+FOLDERS = {
+    "tmp": 0o1777,
+    "var/tmp": 0o1777,
+    "proc": 0o755,
+    "sys": 0o755,
+    "dev": 0o755,
+    "run": 0o755,
+    "var/lib/helios": 0o755,
+}
 CERTIFICATES = pathlib.Path("/usr/share/ca-certificates/mozilla")
 ARCHITECTURES = {"ppc64el": "ppc64le"}  # what Go calls others than Debian does
 
@@ -43,15 +68,22 @@ ARCHITECTURES = {"ppc64el": "ppc64le"}  # what Go calls others than Debian does
 def output(*command):
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"image: {' '.join(map(str, command))} failed ({done.returncode}):\n{done.stderr.strip()}")
+        sys.exit(
+            f"image: {' '.join(map(str, command))} failed"
+            f" ({done.returncode}):\n{done.stderr.strip()}"
+        )
     return done.stdout
 
 
 # ---- packages ----
 
+
 def installed():
     """name -> (its name with architecture, what it depends on), and by what it provides."""
-    form = "${db:Status-Status}\t${Package}\t${binary:Package}\t${Pre-Depends}, ${Depends}\t${Provides}\n"
+    form = (
+        "${db:Status-Status}\t${Package}\t${binary:Package}\t${Pre-Depends},"
+        " ${Depends}\t${Provides}\n"
+    )
     found = {}
     for line in output("dpkg-query", "-W", "-f", form).splitlines():
         status, name, full, depends, provides = line.split("\t")
@@ -64,7 +96,11 @@ def installed():
 def wanted(depends):
     """Alternatives of each dependency, without versions."""
     for part in depends.split(","):
-        names = [re.match(r"[\w.+-]+", alternative.strip())[0] for alternative in part.split("|") if alternative.strip()]
+        names = [
+            re.match(r"[\w.+-]+", alternative.strip())[0]
+            for alternative in part.split("|")
+            if alternative.strip()
+        ]
         if names:
             yield names
 
@@ -78,7 +114,10 @@ def closure(depends, ours):
                 continue
             name = next((n for n in names if n in known), None)
             if name is None:
-                sys.exit(f"image: the package {names[0]} is not installed here, so its files can't be taken; apt-get install {names[0]}")
+                sys.exit(
+                    f"image: the package {names[0]} is not installed here, so its files can't be"
+                    f" taken; apt-get install {names[0]}"
+                )
             full, more = known[name]
             if full not in taken:
                 taken.add(full)
@@ -88,7 +127,9 @@ def closure(depends, ours):
 
 def refuse_changed(packages):
     """A file of a package that is not as the package has it."""
-    done = subprocess.run(["dpkg", "--verify", *packages], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["dpkg", "--verify", *packages], capture_output=True, text=True, check=False
+    )
     for line in done.stdout.splitlines():
         path = line.split()[-1]
         if not LEFT_OUT.match(path) and (line.startswith("missing") or line[2:3] == "5"):
@@ -106,6 +147,7 @@ def paths_of(packages):
 
 
 # ---- the layer ----
+
 
 class Layer:
     """A tar whose bytes follow from what is in it alone."""
@@ -150,11 +192,18 @@ class Layer:
 
     def deb(self, path):
         """What a package of ours has."""
-        with tarfile.open(fileobj=io.BytesIO(subprocess.run(["dpkg-deb", "--fsys-tarfile", path], capture_output=True,
-                                                            check=True).stdout)) as files:
+        with tarfile.open(
+            fileobj=io.BytesIO(
+                subprocess.run(
+                    ["dpkg-deb", "--fsys-tarfile", path], capture_output=True, check=True
+                ).stdout
+            )
+        ) as files:
             for info in files:
                 info.name = info.name.removeprefix("./").rstrip("/")
-                if info.name and not LEFT_OUT.match(f"/{info.name}/" if info.isdir() else f"/{info.name}"):
+                if info.name and not LEFT_OUT.match(
+                    f"/{info.name}/" if info.isdir() else f"/{info.name}"
+                ):
                     self._add(info, files.extractfile(info) if info.isfile() else None)
 
 
@@ -181,6 +230,7 @@ def write_layer(path, debs, packages, scripts):
 
 # ---- the image ----
 
+
 def digest(path):
     with open(path, "rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()
@@ -191,12 +241,35 @@ def build_image(path, name, version, layer):
     if shutil.which("buildah") is None:
         sys.exit("image: buildah is not installed; apt-get install buildah, or leave --buildah")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".buildah-") as work:
-        buildah = ["buildah", "--root", f"{work}/store", "--runroot", f"{work}/run", "--storage-driver", "vfs"]
+        buildah = [
+            "buildah",
+            "--root",
+            f"{work}/store",
+            "--runroot",
+            f"{work}/run",
+            "--storage-driver",
+            "vfs",
+        ]
         context = pathlib.Path(work) / "context"
         context.mkdir()
         os.link(layer, context / "layer.tar")
-        output(*buildah, "build", "--isolation", "chroot", "--timestamp", "0", "--build-arg", f"NAME={name}",
-               "--build-arg", f"VERSION={version}", "--file", ROOT / "deploy/k8s/images/Containerfile", "--tag", f"{name}:{version}", context)
+        output(
+            *buildah,
+            "build",
+            "--isolation",
+            "chroot",
+            "--timestamp",
+            "0",
+            "--build-arg",
+            f"NAME={name}",
+            "--build-arg",
+            f"VERSION={version}",
+            "--file",
+            ROOT / "deploy/k8s/images/Containerfile",
+            "--tag",
+            f"{name}:{version}",
+            context,
+        )
         path.unlink(missing_ok=True)
         output(*buildah, "push", f"{name}:{version}", f"docker-archive:{path}:{name}:{version}")
 
@@ -204,14 +277,33 @@ def build_image(path, name, version, layer):
 def write_image(path, name, version, layer):
     """In the form of `docker save`."""
     architecture, layer_id = output("dpkg", "--print-architecture").strip(), digest(layer)
-    config = json.dumps({
-        "architecture": ARCHITECTURES.get(architecture, architecture), "os": "linux", "created": "1970-01-01T00:00:00Z",
-        "config": {"User": f"{USER}:{USER}", "WorkingDir": "/", "Cmd": ["/usr/bin/helios", "--help"],
-                   "Labels": {"org.opencontainers.image.title": name, "org.opencontainers.image.version": version},
-                   "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_id}"]}}, sort_keys=True)
+    config = json.dumps(
+        {
+            "architecture": ARCHITECTURES.get(architecture, architecture),
+            "os": "linux",
+            "created": "1970-01-01T00:00:00Z",
+            "config": {
+                "User": f"{USER}:{USER}",
+                "WorkingDir": "/",
+                "Cmd": ["/usr/bin/helios", "--help"],
+                "Labels": {
+                    "org.opencontainers.image.title": name,
+                    "org.opencontainers.image.version": version,
+                },
+                "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"],
+            },
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_id}"]},
+        },
+        sort_keys=True,
+    )
     config_name = f"{hashlib.sha256(config.encode()).hexdigest()}.json"
-    manifest = [{"Config": config_name, "RepoTags": [f"{name}:{version}", f"{name}:latest"], "Layers": [f"{layer_id}.tar"]}]
+    manifest = [
+        {
+            "Config": config_name,
+            "RepoTags": [f"{name}:{version}", f"{name}:latest"],
+            "Layers": [f"{layer_id}.tar"],
+        }
+    ]
     image = Layer(path)
     image.text("manifest.json", json.dumps(manifest))
     image.text(config_name, config)
@@ -232,7 +324,9 @@ def newest(folder, package):
 def make(name, debs_in, out, write):
     image = IMAGES[name]
     debs = [newest(debs_in, package) for package in image["ours"]]
-    depends = ", ".join([*image["debian"], *(output("dpkg-deb", "-f", deb, "Depends").strip() for deb in debs)])
+    depends = ", ".join(
+        [*image["debian"], *(output("dpkg-deb", "-f", deb, "Depends").strip() for deb in debs)]
+    )
     packages = closure(depends, image["ours"])
     refuse_changed(packages)
     version = output("dpkg-deb", "-f", debs[-1], "Version").strip()
@@ -257,7 +351,10 @@ def main():
         sys.exit(f"image: '{unknown[0]}' is none of {', '.join(IMAGES)}")
     args.out.mkdir(parents=True, exist_ok=True)
     for name in args.names or IMAGES:
-        print(make(name, args.debs, args.out, build_image if args.buildah else write_image), flush=True)
+        print(
+            make(name, args.debs, args.out, build_image if args.buildah else write_image),
+            flush=True,
+        )
 
 
 main()

@@ -11,5 +11,8 @@ def linked(files, folder):
     if not names:
         return []
     made = folder / "late.so"
-    subprocess.run(["cc", "-shared", "-o", made, "-Wl,--no-as-needed", *[f"-l:{name}" for name in names]], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-o", made, "-Wl,--no-as-needed", *[f"-l:{name}" for name in names]],
+        check=True,
+    )
     return [made]

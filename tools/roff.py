@@ -8,7 +8,13 @@ def escape(text, literal=False):
     """Characters that mean something to roff, and those beyond ASCII. In literals a minus sign is one."""
     text = text.replace("\\", "\\e")
     if literal:
-        text = text.replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga").replace("^", "\\(ha").replace("~", "\\(ti")
+        text = (
+            text.replace("-", "\\-")
+            .replace("'", "\\(aq")
+            .replace("`", "\\(ga")
+            .replace("^", "\\(ha")
+            .replace("~", "\\(ti")
+        )
     text = "".join(c if ord(c) < 128 else f"\\[u{ord(c):04X}]" for c in text)
     return re.sub(r"^([.'])", r"\\&\1", text, flags=re.M)
 
@@ -25,14 +31,16 @@ def inline(text):
     """Markdown's code, emphasis and links. A link is its text; one to a page of docs/ is named as well."""
     out, at = [], 0
     for found in INLINE.finditer(text):
-        out.append(escape(text[at:found.start()]))
+        out.append(escape(text[at : found.start()]))
         code, strong, emphasis, label, target = found.groups()
         if code or strong:
             out.append(bold(code or strong))
         elif emphasis:
             out.append(italic(emphasis))
         else:
-            out.append(escape(label) + (f" ({escape(target)})" if not target.startswith("#") else ""))
+            out.append(
+                escape(label) + (f" ({escape(target)})" if not target.startswith("#") else "")
+            )
         at = found.end()
     text = "".join(out) + escape(text[at:])
     return re.sub(r"^([.'])", r"\\&\1", text)
@@ -42,9 +50,15 @@ class Page:
     """One page; `text()` is it all."""
 
     def __init__(self, name, section, date, version, manual):
-        self.lines = [f'.\\" Generated: edit the option tables and tools/gen_manual.py instead.',
-                      f'.TH {escape(name.upper(), literal=True)} {section} "{date}" "Helios {version}" "{manual}"',
-                      '.nh', '.ad l']
+        self.lines = [
+            f'.\\" Generated: edit the option tables and tools/gen_manual.py instead.',
+            (
+                f'.TH {escape(name.upper(), literal=True)} {section} "{date}" "Helios {version}"'
+                f' "{manual}"'
+            ),
+            '.nh',
+            '.ad l',
+        ]
 
     def text(self):
         return "\n".join(self.lines) + "\n"
@@ -78,7 +92,13 @@ class Page:
     def code(self, lines):
         if not self.lines[-1].startswith((".SH", ".SS")):
             self.lines.append(".PP")
-        self.lines += [".RS 4", ".nf", *(escape(line, literal=True) or "\\&" for line in lines), ".fi", ".RE"]
+        self.lines += [
+            ".RS 4",
+            ".nf",
+            *(escape(line, literal=True) or "\\&" for line in lines),
+            ".fi",
+            ".RE",
+        ]
 
     def bullets(self, items):
         for item in items:
@@ -88,7 +108,9 @@ class Page:
         """The first cell is the term, the others describe it."""
         head, *rest = rows
         for cells in rest:
-            text = "; ".join(f"{h}: {c}" if len(cells) > 2 else c for h, c in zip(head[1:], cells[1:]) if c)
+            text = "; ".join(
+                f"{h}: {c}" if len(cells) > 2 else c for h, c in zip(head[1:], cells[1:]) if c
+            )
             self.term(inline(cells[0]), text)
 
     def markdown(self, text):
@@ -104,24 +126,45 @@ class Page:
                 at += 1
             elif line.startswith("```"):
                 end = next(i for i in range(at + 1, len(lines)) if lines[i].startswith("```"))
-                self.code(lines[at + 1:end])
+                self.code(lines[at + 1 : end])
                 at = end + 1
             elif line.startswith("    "):
-                end = next((i for i in range(at, len(lines)) if lines[i] and not lines[i].startswith("    ")), len(lines))
+                end = next(
+                    (
+                        i
+                        for i in range(at, len(lines))
+                        if lines[i] and not lines[i].startswith("    ")
+                    ),
+                    len(lines),
+                )
                 self.code([each[4:] for each in "\n".join(lines[at:end]).rstrip().splitlines()])
                 at = end
             elif line.startswith("|"):
-                end = next((i for i in range(at, len(lines)) if not lines[i].startswith("|")), len(lines))
-                rows = [[c.strip() for c in re.split(r"(?<!\\)\|", row.strip().strip("|"))] for row in lines[at:end]]
+                end = next(
+                    (i for i in range(at, len(lines)) if not lines[i].startswith("|")), len(lines)
+                )
+                rows = [
+                    [c.strip() for c in re.split(r"(?<!\\)\|", row.strip().strip("|"))]
+                    for row in lines[at:end]
+                ]
                 self.table([row for row in rows if not set("".join(row)) <= set("-: ")])
                 at = end
             elif line.startswith("- "):
-                end = next((i for i in range(at, len(lines)) if not lines[i].startswith(("- ", "  "))), len(lines))
+                end = next(
+                    (i for i in range(at, len(lines)) if not lines[i].startswith(("- ", "  "))),
+                    len(lines),
+                )
                 self.bullets(re.split(r"^- ", "\n".join(lines[at:end]), flags=re.M)[1:])
                 at = end
             elif line.strip():
-                end = next((i for i in range(at + 1, len(lines)) if not lines[i].strip() or
-                            lines[i].startswith(("#", "|", "```", "- "))), len(lines))
+                end = next(
+                    (
+                        i
+                        for i in range(at + 1, len(lines))
+                        if not lines[i].strip() or lines[i].startswith(("#", "|", "```", "- "))
+                    ),
+                    len(lines),
+                )
                 self.paragraph("\n".join(lines[at:end]))
                 at = end
             else:

@@ -25,8 +25,12 @@ PRIVATE_CONTRACT = ("Threads:",)
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
 
 # Phrases of no one's technical English, in what users read: "out of memory allocating X", "X is not a Y", "invalid X".
-PHRASES = re.compile(r"memory is short|\bno memory for\b|(?<!here )(?<!has )\bis no (?!more|longer|less|other)[A-Za-z]|\bcan't be$"
-                     r"|\bthe books\b|\bwhoever\b|\b(?:daemon|Agent) ends$|\bcut short\b|\bmade anew\b|\bnobody\b|\bsomebody\b")
+PHRASES = re.compile(
+    r"memory is short|\bno memory for\b|(?<!here )(?<!has )\bis no"
+    r" (?!more|longer|less|other)[A-Za-z]|\bcan't be$"
+    r"|\bthe books\b|\bwhoever\b|\b(?:daemon|Agent) ends$|\bcut short\b|\bmade"
+    r" anew\b|\bnobody\b|\bsomebody\b"
+)
 PRODUCT_SOURCE = re.compile(r'#include "(?!unit/)[\w/]+\.c(?:pp)?"')
 TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 # Which process, thread or caller? (docs/glossary.md)
@@ -55,7 +59,9 @@ def check_contract(where, head, errors):
 # A static function whose name says neither of what it is nor what it does it to: `static void take(`.
 ONE_WORD = re.compile(r"^static (?!inline)(?:[\w*]+[ *]+)+\**([a-z]+)\(", re.MULTILINE)
 # First words of subjects that are no imperative.
-NO_IMPERATIVE = re.compile(r"^(?:[a-z]|\w+(?:ed|ing)\b|(?:Fixes|Adds|Makes|Uses|Moves|Removes|Changes)\b)")
+NO_IMPERATIVE = re.compile(
+    r"^(?:[a-z]|\w+(?:ed|ing)\b|(?:Fixes|Adds|Makes|Uses|Moves|Removes|Changes)\b)"
+)
 IMPERATIVES = {"Embed", "Feed", "Need", "Seed", "Shed", "Speed", "Bring", "Ring", "Ping", "String"}
 SUBJECTS_SINCE = "ac84bcf"  # commits before it are as they are
 
@@ -70,13 +76,21 @@ def check_python(where, text, errors):
         if len(line) > columns:
             errors.append(f"{where}:{number}: {len(line)} columns, at most {columns}")
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno - node.lineno >= FUNCTION_LINES:
-            errors.append(f"{where}:{node.lineno}: function of {node.end_lineno - node.lineno + 1} lines, at most {FUNCTION_LINES}")
+        if (
+            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and node.end_lineno - node.lineno >= FUNCTION_LINES
+        ):
+            errors.append(
+                f"{where}:{node.lineno}: function of {node.end_lineno - node.lineno + 1} lines, at"
+                f" most {FUNCTION_LINES}"
+            )
 
 
 def check_document(where, lines, errors):
     """Prose wraps; code, tables and what has no place to break do not."""
-    if str(where) in GENERATED or where.name.endswith(".zh.md"):  # Chinese has no spaces to break at
+    if str(where) in GENERATED or where.name.endswith(
+        ".zh.md"
+    ):  # Chinese has no spaces to break at
         return
     fenced = False
     for number, line in enumerate(lines, 1):
@@ -85,7 +99,9 @@ def check_document(where, lines, errors):
         code = fenced or line.startswith("    ") or line.lstrip().startswith("|")
         breaks = " " in CODE_SPAN.sub("x", line.strip())
         if len(line) > PROSE_COLUMNS and not code and breaks:
-            errors.append(f"{where}:{number}: {len(line)} columns of prose, at most {PROSE_COLUMNS}")
+            errors.append(
+                f"{where}:{number}: {len(line)} columns of prose, at most {PROSE_COLUMNS}"
+            )
 
 
 def prose(lines):
@@ -100,8 +116,17 @@ def prose(lines):
 
 def anchors(text):
     """What a link to a heading is made of: its words with hyphens, without punctuation."""
-    heads = [CODE_SPAN.sub(lambda m: m[0][1:-1], line.lstrip("#").strip()) for _, line in prose(text.splitlines()) if line.startswith("#")]
-    return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head)).lower().replace(" ", "-") for head in heads}
+    heads = [
+        CODE_SPAN.sub(lambda m: m[0][1:-1], line.lstrip("#").strip())
+        for _, line in prose(text.splitlines())
+        if line.startswith("#")
+    ]
+    return {
+        re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head))
+        .lower()
+        .replace(" ", "-")
+        for head in heads
+    }
 
 
 def check_shape(where, lines, errors):
@@ -111,7 +136,10 @@ def check_shape(where, lines, errors):
         now = len(BAR.findall(line)) if line.startswith("|") else 0
         bars = bars if now else 0
         if bars and now != bars:
-            errors.append(f"{where}:{number}: {now - 1} cells in a table of {bars - 1}; write \\| for a bar in a text")
+            errors.append(
+                f"{where}:{number}: {now - 1} cells in a table of {bars - 1}; write \\| for a bar"
+                " in a text"
+            )
         bars = bars or now
         if not now and MERGED_ITEM.search(CODE_SPAN.sub("X", line)):
             errors.append(f"{where}:{number}: an item of a list begins in the middle of a line")
@@ -129,11 +157,18 @@ def check_links(root, path, text, errors):
             if not to.exists():
                 errors.append(f"{where}:{number}: a link to {name}, which is not there")
             elif anchor and to.suffix == ".md" and anchor not in anchors(to.read_text()):
-                errors.append(f"{where}:{number}: a link to {target}: no heading there is called so")
+                errors.append(
+                    f"{where}:{number}: a link to {target}: no heading there is called so"
+                )
     for number, line in enumerate(text.splitlines(), 1):
         for name, folder in NAMED_FILE.findall(line):
             ours = (root / folder).is_dir() or (root / "src" / folder).is_dir()
-            if path.name != "README.md" and ours and not (root / name).exists() and not (root / "src" / name).exists():
+            if (
+                path.name != "README.md"
+                and ours
+                and not (root / name).exists()
+                and not (root / "src" / name).exists()
+            ):
                 errors.append(f"{where}:{number}: {name} is not there")
 
 
@@ -142,15 +177,25 @@ def check_readmes(root, errors):
     for folder in [f for f in sorted((root / "src").glob("*")) if f.is_dir()] + [root / "cmd"]:
         readme, where = folder / "README.md", f"{folder.relative_to(root)}/README.md"
         if not readme.is_file():
-            errors.append(f"{where} is missing: say what the module is, its core objects, where to start, what it must not do")
+            errors.append(
+                f"{where} is missing: say what the module is, its core objects, where to start,"
+                " what it must not do"
+            )
             continue
         lines = readme.read_text().splitlines()
         if len(lines) > README_LINES:
             errors.append(f"{where}: {len(lines)} lines, at most {README_LINES}")
         for number, line in enumerate(lines, 1):
             for name in re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:c|h|cpp|hpp))`", line):
-                places = (folder / name, root / name, root / "src" / name, *folder.glob(f"*/{name}"))
-                if not name.startswith(("build/", "api/types")) and not any(place.exists() for place in places):
+                places = (
+                    folder / name,
+                    root / name,
+                    root / "src" / name,
+                    *folder.glob(f"*/{name}"),
+                )
+                if not name.startswith(("build/", "api/types")) and not any(
+                    place.exists() for place in places
+                ):
                     errors.append(f"{where}:{number}: {name} is not there")
 
 
@@ -171,13 +216,20 @@ def check_names(root, shrink, errors):
     allowed = {m[1]: int(m[2]) for m in re.finditer(r"^(\w+): (\d+)$", text, re.MULTILINE)}
     for module in sorted(now.keys() | allowed.keys()):
         if now.get(module, 0) > allowed.get(module, 0):
-            errors.append(f"{module}: {now[module]} static functions are named by one word, names.txt allows {allowed.get(module, 0)}: "
-                          "name them by their object")
+            errors.append(
+                f"{module}: {now[module]} static functions are named by one word, names.txt allows"
+                f" {allowed.get(module, 0)}: name them by their object"
+            )
         elif now.get(module, 0) < allowed.get(module, 0) and not shrink:
-            errors.append(f"names.txt: {module} has only {now.get(module, 0)} by now; run tools/tidy.py --shrink")
+            errors.append(
+                f"names.txt: {module} has only {now.get(module, 0)} by now; run tools/tidy.py"
+                " --shrink"
+            )
     if shrink:
         head = "".join(line for line in text.splitlines(True) if line.startswith("#"))
-        rows = (f"{m}: {min(n, allowed.get(m, 0))}\n" for m, n in sorted(now.items()) if m in allowed)
+        rows = (
+            f"{m}: {min(n, allowed.get(m, 0))}\n" for m, n in sorted(now.items()) if m in allowed
+        )
         listed.write_text(head + "".join(rows))
 
 
@@ -188,7 +240,9 @@ def check_subjects(root, errors):
     for line in log.stdout.splitlines():
         commit, _, subject = line.partition(" ")
         if len(subject) > SUBJECT_COLUMNS:
-            errors.append(f"commit {commit}: a subject of {len(subject)} columns, at most {SUBJECT_COLUMNS}")
+            errors.append(
+                f"commit {commit}: a subject of {len(subject)} columns, at most {SUBJECT_COLUMNS}"
+            )
         if subject.endswith("."):
             errors.append(f"commit {commit}: the subject ends with a full stop")
         if NO_IMPERATIVE.match(subject) and subject.split()[0] not in IMPERATIVES:
@@ -206,42 +260,83 @@ def check(root, path, errors):
         if source and len(line) > LINE_COLUMNS and "http" not in line:
             errors.append(f"{where}:{number}: {len(line)} columns, at most {LINE_COLUMNS}")
         if where.parts[0] == "tests" and PRODUCT_SOURCE.match(line):
-            errors.append(f"{where}:{number}: a test includes a source of the product; let CMake compile that for it (hl_test_with)")
+            errors.append(
+                f"{where}:{number}: a test includes a source of the product; let CMake compile that"
+                " for it (hl_test_with)"
+            )
         if source and BANNED.search(line):
             errors.append(f"{where}:{number}: {BANNED.search(line)[1]} is banned")
         if where.parts[0] in ("src", "cmd", "include"):
             for literal in TEXT.findall(line):
                 if found := PHRASES.search(literal):
-                    errors.append(f"{where}:{number}: '{found[0]}' in a message; see PHRASES in tools/tidy.py")
+                    errors.append(
+                        f"{where}:{number}: '{found[0]}' in a message; see PHRASES in tools/tidy.py"
+                    )
             if found := VAGUE.search(line):
-                errors.append(f"{where}:{number}: '{found[0]}': say which process, thread or caller")
+                errors.append(
+                    f"{where}:{number}: '{found[0]}': say which process, thread or caller"
+                )
         if line != line.rstrip():
             errors.append(f"{where}:{number}: trailing space")
     if source:
         for start, length in functions(lines):
             if length > FUNCTION_LINES:
-                errors.append(f"{where}:{start}: function of {length} lines, at most {FUNCTION_LINES}")
+                errors.append(
+                    f"{where}:{start}: function of {length} lines, at most {FUNCTION_LINES}"
+                )
     if path.suffix == ".py":
         check_python(where, text, errors)
     if path.suffix == ".md":
         check_document(where, lines, errors)
         check_shape(where, lines, errors)
         check_links(root, path, text, errors)
-    if path.suffix == ".h" and (where.parts[0] in ("src", "include") or path.stem.endswith("_private")):
+    if path.suffix == ".h" and (
+        where.parts[0] in ("src", "include") or path.stem.endswith("_private")
+    ):
         check_contract(where, text[: text.find("#ifndef")], errors)
     if text and not text.endswith("\n"):
         errors.append(f"{where}: no newline at the end")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shrink", action="store_true", help="take out of names.txt what no longer holds")
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--shrink", action="store_true", help="take out of names.txt what no longer holds"
+    )
+    parser.add_argument(
+        "--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent
+    )
     args = parser.parse_args()
     root, errors = args.root.resolve(), []
-    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True, check=True)
-    suffixes = (".c", ".h", ".cpp", ".cu", ".cuh", ".py", ".capnp", ".cmake", ".txt", ".md", ".json", ".yaml", ".sh")
-    files = [root / n for n in names.stdout.splitlines() if n.endswith(suffixes) or n in ("run", ".ci/run")]
+    names = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    suffixes = (
+        ".c",
+        ".h",
+        ".cpp",
+        ".cu",
+        ".cuh",
+        ".py",
+        ".capnp",
+        ".cmake",
+        ".txt",
+        ".md",
+        ".json",
+        ".yaml",
+        ".sh",
+    )
+    files = [
+        root / n
+        for n in names.stdout.splitlines()
+        if n.endswith(suffixes) or n in ("run", ".ci/run")
+    ]
     files = [f for f in files if f.is_file() and "corpus" not in f.parts]
     for path in files:
         check(root, path, errors)

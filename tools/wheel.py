@@ -26,54 +26,98 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes from the same sources
 
 
 def run(*command, **kwargs):
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **kwargs)
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, **kwargs
+    )
     if done.returncode != 0:
-        sys.exit(f"wheel: {' '.join(map(str, command))} failed ({done.returncode}):\n{done.stdout}{done.stderr}")
+        sys.exit(
+            f"wheel: {' '.join(map(str, command))} failed"
+            f" ({done.returncode}):\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
 def version(build, project):
     """Of CMake's project, which the other places must have too."""
-    built = re.search(r"^CMAKE_PROJECT_VERSION:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M).group(1)
-    imported = re.search(r'^__version__ = "(.*)"$', (PYTHON / "helios/__init__.py").read_text(), re.M).group(1)
+    built = re.search(
+        r"^CMAKE_PROJECT_VERSION:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M
+    ).group(1)
+    imported = re.search(
+        r'^__version__ = "(.*)"$', (PYTHON / "helios/__init__.py").read_text(), re.M
+    ).group(1)
     if not built == imported == project["version"]:
-        sys.exit(f"wheel: the project is version {built}, python/pyproject.toml {project['version']}, helios.__version__ {imported}")
+        sys.exit(
+            f"wheel: the project is version {built}, python/pyproject.toml {project['version']},"
+            f" helios.__version__ {imported}"
+        )
     return built
 
 
 def library(build, work):
     """(path of the stripped library, a sentence on what it needs)."""
-    run("cmake", "--install", build, "--prefix", "/usr", "--strip", "--component", "library", env=dict(os.environ, DESTDIR=str(work)))
+    run(
+        "cmake",
+        "--install",
+        build,
+        "--prefix",
+        "/usr",
+        "--strip",
+        "--component",
+        "library",
+        env=dict(os.environ, DESTDIR=str(work)),
+    )
     found = (work / "usr/lib" / LIBRARY).resolve()
     (work / "debian").mkdir()
     shutil.copy(ROOT / "deploy/debian/control", work / "debian")
-    depends = run("dpkg-shlibdeps", "-O", *[f"-e{f}" for f in (found, *late.linked([found], work))], cwd=work).partition("=")[2]
+    depends = run(
+        "dpkg-shlibdeps", "-O", *[f"-e{f}" for f in (found, *late.linked([found], work))], cwd=work
+    ).partition("=")[2]
     packages = sorted(re.findall(r"(?:^|, )([a-z0-9][-+.a-z0-9]*)", depends.strip()))
     release = platform.freedesktop_os_release().get("PRETTY_NAME", "this system")
-    return found, f"this wheel was made for {release}; there `apt-get install {' '.join(packages)}` brings what it needs"
+    return (
+        found,
+        (
+            f"this wheel was made for {release}; there `apt-get install {' '.join(packages)}`"
+            " brings what it needs"
+        ),
+    )
 
 
 def metadata(project):
-    lines = ["Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {project['version']}", f"Summary: {project['description']}",
-             f"License: {project['license']['text']}", f"Requires-Python: {project['requires-python']}",
-             "Description-Content-Type: text/markdown"]
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {project['name']}",
+        f"Version: {project['version']}",
+        f"Summary: {project['description']}",
+        f"License: {project['license']['text']}",
+        f"Requires-Python: {project['requires-python']}",
+        "Description-Content-Type: text/markdown",
+    ]
     for extra, requirements in project["optional-dependencies"].items():
         lines.append(f"Provides-Extra: {extra}")
-        lines += [f"Requires-Dist: {requirement}; extra == '{extra}'" for requirement in requirements]
+        lines += [
+            f"Requires-Dist: {requirement}; extra == '{extra}'" for requirement in requirements
+        ]
     return "\n".join(lines) + "\n\n" + (ROOT / "README.md").read_text()
 
 
 def sources(packages):
     """{name in the wheel: bytes} of the packages; bytecode and what an editor left do not go in."""
-    files = [file for package in packages for file in sorted((PYTHON / package).rglob("*"))
-             if file.suffix == ".py" or file.name == "py.typed"]
+    files = [
+        file
+        for package in packages
+        for file in sorted((PYTHON / package).rglob("*"))
+        if file.suffix == ".py" or file.name == "py.typed"
+    ]
     return {str(file.relative_to(PYTHON)): file.read_bytes() for file in files}
 
 
 def write(path, info, files):
     """The wheel; RECORD comes last."""
-    record = "".join(f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
-                     for name, data in files.items())
+    record = "".join(
+        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
+        for name, data in files.items()
+    )
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, data in files.items():
@@ -97,7 +141,9 @@ def main():
         files[f"helios/{LIBRARY}"] = path.read_bytes()
     files["helios/libhelios.requires"] = f"{needs}\n".encode()
     files[f"{info}/METADATA"] = metadata(project).encode()
-    files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: helios\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    files[
+        f"{info}/WHEEL"
+    ] = f"Wheel-Version: 1.0\nGenerator: helios\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     files[f"{info}/LICENSE"] = (ROOT / "LICENSE").read_bytes()
     files[f"{info}/top_level.txt"] = b"helios\nhybridps\nmaco\n"
     args.out.mkdir(parents=True, exist_ok=True)

@@ -35,16 +35,19 @@ LEAST_PART, MOST_DISTURBED, MOST_SPREAD = 0.05, 0.05, 0.10
 Variants = dict[str, Callable[[], Any]]
 
 
-def cpu_variants(group: Any, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor,
-                 chunks: int) -> tuple[Variants, dict[str, Any]]:
+def cpu_variants(
+    group: Any, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor, chunks: int
+) -> tuple[Variants, dict[str, Any]]:
     """Graphs, and the statistics of the overlapped one on the virtual clock."""
     rows = [slice(len(x) * i // chunks, len(x) * (i + 1) // chunks) for i in range(chunks)]
 
     def graph(compute: bool, comm: bool, serial: bool) -> TaskGraph:
         g, last = TaskGraph(1, group=group), None
         for part in rows:
-            for task in ((g.linear, x[part], w) if compute else None,
-                         (g.allreduce, out[part]) if comm else None):
+            for task in (
+                (g.linear, x[part], w) if compute else None,
+                (g.allreduce, out[part]) if comm else None,
+            ):
                 if task is None:
                     continue
                 made = task[0](*task[1:], out=out[part])
@@ -53,14 +56,19 @@ def cpu_variants(group: Any, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor
                 last = made
         g.compile()
         return g
+
     whole, waves = TaskGraph(1, group=group), TaskGraph(1, group=group, trace=True)
     for g, n in ((whole, 1), (waves, chunks)):
         up = g.linear(x, w, out=out)
         g.overlap(up, g.allreduce(up, out=out)).with_waves(n)
         g.compile()
-    return {"C": graph(True, False, False).execute, "X": graph(False, True, False).execute,
-            "S": graph(True, True, True).execute, "O": waves.execute, "S0": whole.execute}, \
-        waves.compile().simulate(1, link_bytes_per_s=10**9, link_latency_ns=0)
+    return {
+        "C": graph(True, False, False).execute,
+        "X": graph(False, True, False).execute,
+        "S": graph(True, True, True).execute,
+        "O": waves.execute,
+        "S0": whole.execute,
+    }, waves.compile().simulate(1, link_bytes_per_s=10**9, link_latency_ns=0)
 
 
 def cuda_variants(x: torch.Tensor, w: torch.Tensor, out: torch.Tensor, chunks: int) -> Variants:
@@ -74,12 +82,19 @@ def cuda_variants(x: torch.Tensor, w: torch.Tensor, out: torch.Tensor, chunks: i
     def sums() -> None:
         for part in out.chunk(chunks):
             dist.all_reduce(part)
-    return {"C": lambda: [product(part) for part in x.chunk(chunks)], "X": sums,
-            "S": run(chunks, "serial"), "O": run(chunks, "overlap"), "S0": run(1, "serial")}
+
+    return {
+        "C": lambda: [product(part) for part in x.chunk(chunks)],
+        "X": sums,
+        "S": run(chunks, "serial"),
+        "O": run(chunks, "overlap"),
+        "S0": run(1, "serial"),
+    }
 
 
-def measure(variants: Variants, repeats: int, meet: Callable[[], Any],
-            sync: Callable[[], Any]) -> torch.Tensor:
+def measure(
+    variants: Variants, repeats: int, meet: Callable[[], Any], sync: Callable[[], Any]
+) -> torch.Tensor:
     """Seconds by (variant, repeat): the variants take turns, and all ranks begin together."""
     taken = torch.zeros(len(variants), repeats + 1, dtype=torch.float64)
     for r in range(repeats + 1):
@@ -107,9 +122,12 @@ def unmeasurable(c: float, x: float, s: float, overlapped: list[float]) -> str:
 def report(taken: torch.Tensor, names: list[str], chunks: int) -> None:
     times = dict(zip(names, taken.tolist()))
     c, x, s, o, s0 = (statistics.median(times[n]) for n in ("C", "X", "S", "O", "S0"))
-    print("measured, slowest rank, medians: " +
-          ", ".join(f"{n} {v * 1e3:.2f} ms" for n, v in zip(("C", "X", "S", "O", "S0"),
-                                                            (c, x, s, o, s0))))
+    print(
+        "measured, slowest rank, medians: "
+        + ", ".join(
+            f"{n} {v * 1e3:.2f} ms" for n, v in zip(("C", "X", "S", "O", "S0"), (c, x, s, o, s0))
+        )
+    )
     print(f"  gain S0 / O = {s0 / o:.3f}")
     why = unmeasurable(c, x, s, times["O"])
     if why:
@@ -134,6 +152,7 @@ def run(rank: int, args: argparse.Namespace) -> None:
 
         def gather(t: torch.Tensor) -> torch.Tensor:
             return torch.stack(group.allgather(t))
+
     else:
         torch.cuda.set_device(rank)
         variants, meet = cuda_variants(x, w, out, args.chunks), dist.barrier
@@ -143,6 +162,7 @@ def run(rank: int, args: argparse.Namespace) -> None:
             parts = [torch.empty_like(t, device=args.device) for _ in range(args.world)]
             dist.all_gather(parts, t.to(args.device))
             return torch.stack(parts).cpu()
+
     variants["S"]()
     serial = out.clone()
     variants["O"]()
@@ -152,28 +172,44 @@ def run(rank: int, args: argparse.Namespace) -> None:
     cpu = resource.getrusage(resource.RUSAGE_SELF)
     taken = gather(measure(variants, args.repeats, meet, sync)).amax(0)
     spent = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = gather(torch.tensor([spent.ru_utime + spent.ru_stime - cpu.ru_utime -
-                                   cpu.ru_stime], dtype=torch.float64)).flatten().tolist()
+    seconds = (
+        gather(
+            torch.tensor(
+                [spent.ru_utime + spent.ru_stime - cpu.ru_utime - cpu.ru_stime], dtype=torch.float64
+            )
+        )
+        .flatten()
+        .tolist()
+    )
     assert same, "overlapped and serial differ"
     assert error < 1e-4, f"chunks and the whole differ by {error:.1e}"
     if rank == 0:
-        print(f"{args.rows} x {args.inner} x {args.outer}, {args.chunks} chunks, {args.world} ranks "
-              f"on {args.device}: overlapped has the serial run's bits; the whole differs by "
-              f"{error:.1e}")
+        print(
+            f"{args.rows} x {args.inner} x {args.outer}, {args.chunks} chunks, {args.world} ranks "
+            f"on {args.device}: overlapped has the serial run's bits; the whole differs by "
+            f"{error:.1e}"
+        )
         report(taken, list(variants), args.chunks)
         print("  CPU time of each rank: " + ", ".join(f"{s:.2f} s" for s in seconds))
         if simulated is not None:
-            print(f"simulated, not measured (virtual clock, estimated costs, a link of 1 GB/s without "
-                  f"latency): {simulated['hidden']:.1%} of the communication hidden, at most "
-                  f"{1 - 1 / args.chunks:.1%} with {args.chunks} equal chunks")
+            print(
+                "simulated, not measured (virtual clock, estimated costs, a link of 1 GB/s without"
+                f" latency): {simulated['hidden']:.1%} of the communication hidden, at most"
+                f" {1 - 1 / args.chunks:.1%} with {args.chunks} equal chunks"
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--world", type=int, default=2, help="ranks on a CPU")
-    for name, default in (("rows", 512), ("inner", 256), ("outer", 512), ("chunks", 4),
-                          ("repeats", 20)):
+    for name, default in (
+        ("rows", 512),
+        ("inner", 256),
+        ("outer", 512),
+        ("chunks", 4),
+        ("repeats", 20),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     if args.repeats < 20:

@@ -22,16 +22,19 @@ from torch import nn  # noqa: E402
 class Block(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = (nn.LayerNorm(width, elementwise_affine=False, eps=1e-6)
-                                  for _ in range(2))
+        self.norm1, self.norm2 = (
+            nn.LayerNorm(width, elementwise_affine=False, eps=1e-6) for _ in range(2)
+        )
         self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"),
-                                 nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
+        )
         self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
     def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
-        shift1, scale1, gate1, shift2, scale2, gate2 = \
+        shift1, scale1, gate1, shift2, scale2, gate2 = (
             self.modulation(condition).unsqueeze(1).chunk(6, -1)
+        )
         h = self.norm1(x) * (1 + scale1) + shift1
         x = x + gate1 * self.attention(h, h, h, need_weights=False)[0]
         return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
@@ -46,9 +49,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     args = parser.parse_args()
     torch.manual_seed(0)
-    compare(Block(args.width, args.heads).eval(),
-            (torch.randn(args.batch, args.patches, args.width),
-             torch.randn(args.batch, args.width)), args.repeats)
+    compare(
+        Block(args.width, args.heads).eval(),
+        (torch.randn(args.batch, args.patches, args.width), torch.randn(args.batch, args.width)),
+        args.repeats,
+    )
 
 
 if __name__ == "__main__":

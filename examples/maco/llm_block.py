@@ -52,15 +52,18 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         b, t, c = x.shape
-        q, k, v = (y.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-                   for y in self.qkv(self.norm1(x)).chunk(3, -1))
+        q, k, v = (
+            y.view(b, t, self.heads, c // self.heads).transpose(1, 2)
+            for y in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
         x = x + self.out(self.attention(q, k, v).transpose(1, 2).reshape(b, t, c))
         h = self.norm2(x)
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
 
 
-def compare(module: nn.Module, inputs: tuple[torch.Tensor, ...], repeats: int,
-            **options: Any) -> None:
+def compare(
+    module: nn.Module, inputs: tuple[torch.Tensor, ...], repeats: int, **options: Any
+) -> None:
     """The graph's result against torch's, and medians of both times, taken in turns."""
     begun = time.perf_counter()
     graph = TaskGraph.from_module(module, inputs, strict=True, **options)
@@ -80,9 +83,11 @@ def compare(module: nn.Module, inputs: tuple[torch.Tensor, ...], repeats: int,
         assert error < 1e-4, f"the graph's result is {error:.1e} off"
     times = {name: statistics.median(t[1:]) * 1e3 for name, t in taken.items()}
     plan = graph.compile().describe()
-    print(f"largest relative difference to torch {error:.1e}; torch {times['torch']:.2f} ms with "
-          f"{torch.get_num_threads()} threads, graph {times['graph']:.2f} ms with {graph.workers} "
-          f"workers; {plan['levels']} levels")
+    print(
+        f"largest relative difference to torch {error:.1e}; torch {times['torch']:.2f} ms with "
+        f"{torch.get_num_threads()} threads, graph {times['graph']:.2f} ms with {graph.workers} "
+        f"workers; {plan['levels']} levels"
+    )
     graph.close()
 
 
@@ -95,8 +100,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     args = parser.parse_args()
     torch.manual_seed(0)
-    compare(Block(args.width, args.heads).eval(),
-            (torch.randn(args.batch, args.tokens, args.width),), args.repeats)
+    compare(
+        Block(args.width, args.heads).eval(),
+        (torch.randn(args.batch, args.tokens, args.width),),
+        args.repeats,
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ def cuda_graph(data: list[torch.Tensor], depth: int) -> Callable[[], None]:
     return graph.replay
 
 
-def medians(variants: dict[str, Callable[[], object]], device: str, repeats: int) -> dict[str, float]:
+def medians(
+    variants: dict[str, Callable[[], object]], device: str, repeats: int
+) -> dict[str, float]:
     taken: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(repeats + 1):
         for name, run in variants.items():
@@ -68,7 +70,9 @@ def main() -> None:
     for width, depth in ((4, 10), (40, 100)):
         data = [torch.ones(256, device=args.device) for _ in range(width)]
         graphs = {policy: as_graph(data, depth, policy) for policy in ("direct", "scheduler")}
-        variants: dict[str, Callable[[], object]] = {"torch, call by call": lambda: eager(data, depth)}
+        variants: dict[str, Callable[[], object]] = {
+            "torch, call by call": lambda: eager(data, depth)
+        }
         if args.device != "cpu":
             variants["CUDA graph"] = cuda_graph(data, depth)
         for policy, graph in graphs.items():
@@ -77,8 +81,10 @@ def main() -> None:
         assert all(torch.equal(x, torch.ones_like(x)) for x in data)
         print(f"{width * depth} tasks of 256 elements, {width} chains of {depth}:")
         for name, seconds in found.items():
-            print(f"  {name:<22} {seconds * 1e6:9.1f} us  {seconds / (width * depth) * 1e9:8.1f} "
-                  "ns a task")
+            print(
+                f"  {name:<22} {seconds * 1e6:9.1f} us  {seconds / (width * depth) * 1e9:8.1f} "
+                "ns a task"
+            )
         for graph in graphs.values():
             graph.close()
 

@@ -25,19 +25,29 @@ def expected(data: torch.Tensor, tasks: int) -> torch.Tensor:
 def check(device: str, size: int, tasks: int, workers: int, policy: str) -> None:
     start = torch.rand(size, device=device)
     begun = time.perf_counter()
-    result, order = run_sm_scheduling_demo(start.clone(), num_tasks_per_worker=tasks,
-                                           num_workers=workers, policy=policy)
+    result, order = run_sm_scheduling_demo(
+        start.clone(), num_tasks_per_worker=tasks, num_workers=workers, policy=policy
+    )
     took = time.perf_counter() - begun
-    error = ((result.double() - expected(start, tasks)).abs() /
-             expected(start, tasks).abs().clamp(min=1)).max().item()
+    error = (
+        (
+            (result.double() - expected(start, tasks)).abs()
+            / expected(start, tasks).abs().clamp(min=1)
+        )
+        .max()
+        .item()
+    )
     codes = order.tolist()
     assert error < 1e-5, f"values are {error:.1e} off"
-    assert sorted(codes) == sorted(w * 1000 + t for w in range(workers) for t in range(tasks)), \
-        "each task is done once"
+    assert sorted(codes) == sorted(
+        w * 1000 + t for w in range(workers) for t in range(tasks)
+    ), "each task is done once"
     rounds = [code % 1000 for code in codes]
     assert rounds == sorted(rounds), "a round ends before the next begins"
-    print(f"{policy:>10} {size:>8} elements, {workers} workers x {tasks:>3} tasks: "
-          f"{took * 1e3:7.2f} ms with starting the workers, largest relative error {error:.1e}")
+    print(
+        f"{policy:>10} {size:>8} elements, {workers} workers x {tasks:>3} tasks: "
+        f"{took * 1e3:7.2f} ms with starting the workers, largest relative error {error:.1e}"
+    )
 
 
 def main() -> None:

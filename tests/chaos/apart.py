@@ -25,7 +25,9 @@ DAEMONS = ("controller", "l3d", *NODES)
 READY_S = 60.0
 REGISTER_S = 5.0  # from serving until the Controller knows what the daemon holds: its health gate can take this long
 CALL_MS = 60000
-IN_USE = re.compile("the address is in use|Address already in use")  # of the RPC port, of the others
+IN_USE = re.compile(
+    "the address is in use|Address already in use"
+)  # of the RPC port, of the others
 SYNC_MS = 15  # additional time of each fsync of the Controller, so that phases that wait for it can be hit
 
 
@@ -41,8 +43,13 @@ class Calls:
     """Calls of one daemon, one after the other; each thread has its own."""
 
     def __init__(self, address: str, interface: str = "Controller") -> None:
-        self.process = subprocess.Popen([BUILD / "tests" / "rpc_lines", address, interface], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.process = subprocess.Popen(
+            [BUILD / "tests" / "rpc_lines", address, interface],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
 
     def __call__(self, method: str, timeout_ms: int = CALL_MS, **params: Any) -> dict:
         assert self.process.stdin and self.process.stdout
@@ -65,7 +72,14 @@ class Absence:
 
 
 class Daemon:
-    def __init__(self, name: str, program: str, args: dict[str, str], directory: pathlib.Path, env: dict[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        program: str,
+        args: dict[str, str],
+        directory: pathlib.Path,
+        env: dict[str, str],
+    ) -> None:
         self.name, self.program, self.args, self.env = name, program, args, env
         self.ready_file, self.log = directory / f"{name}.json", directory / f"{name}.log"
         self.process: subprocess.Popen | None = None
@@ -77,7 +91,11 @@ class Daemon:
         self.ready_file.unlink(missing_ok=True)
         self._spawn()
         self.ready = wait_for(f"{self.name} to serve", self._read_ready, READY_S)
-        for flag, field in (("--listen", "address"), ("--data-listen", "dataAddress"), ("--migrate-listen", "migrateAddress")):
+        for flag, field in (
+            ("--listen", "address"),
+            ("--data-listen", "dataAddress"),
+            ("--migrate-listen", "migrateAddress"),
+        ):
             if self.ready.get(field):
                 self.args[flag] = self.ready[field]
         if self.absent:
@@ -85,15 +103,27 @@ class Daemon:
 
     def _spawn(self) -> None:
         args = {**self.args, "--ready-file": str(self.ready_file)}
-        command = ["setpriv", "--pdeathsig", "KILL", BUILD / "bin" / self.program, *(x for pair in args.items() for x in pair)]
+        command = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            BUILD / "bin" / self.program,
+            *(x for pair in args.items() for x in pair),
+        ]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log, stdout=log, env=self.env)
 
     def _read_ready(self) -> dict | None:
-        if self.process and self.process.poll() is not None and IN_USE.search(self.log.read_text()[-400:]):
+        if (
+            self.process
+            and self.process.poll() is not None
+            and IN_USE.search(self.log.read_text()[-400:])
+        ):
             time.sleep(0.5)  # a connection of another program uses the port for a while
             self._spawn()
-        assert self.process and self.process.poll() is None, f"{self.name} ended: {self.log.read_text()[-2000:]}"
+        assert (
+            self.process and self.process.poll() is None
+        ), f"{self.name} ended: {self.log.read_text()[-2000:]}"
         with contextlib.suppress(FileNotFoundError):
             return json.loads(self.ready_file.read_text())
         return None
@@ -106,20 +136,36 @@ class Daemon:
 
     def was_absent(self, start: float, end: float, only_it_has: str = "") -> bool:
         """only_it_has: a shard; only absences count in which no other daemon had it."""
-        return any(a.began < end and start < a.ended and (not only_it_has or only_it_has in a.only) for a in self.absent)
+        return any(
+            a.began < end and start < a.ended and (not only_it_has or only_it_has in a.only)
+            for a in self.absent
+        )
 
 
-MODEL = {"layers": 12, "hidden": 384, "ffn": 768, "vocab": 1024}  # arguments of support.checkpoints.llama
+MODEL = {
+    "layers": 12,
+    "hidden": 384,
+    "ffn": 768,
+    "vocab": 1024,
+}  # arguments of support.checkpoints.llama
 
 
 class Apart:
     """The cluster, with the model m."""
 
-    def __init__(self, l3: str = "192MiB", l2: str = "128MiB", model: dict[str, int] | None = None, sync_ms: int = SYNC_MS) -> None:
+    def __init__(
+        self,
+        l3: str = "192MiB",
+        l2: str = "128MiB",
+        model: dict[str, int] | None = None,
+        sync_ms: int = SYNC_MS,
+    ) -> None:
         self.sizes, self.model, self.sync_ms = {"l3": l3, "l2": l2}, model or MODEL, sync_ms
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-moves-"))
         self.shm = pathlib.Path("/dev/shm") / self.dir.name
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith("HELIOS_")} | {"HELIOS_CONFIG": ""}
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("HELIOS_")} | {
+            "HELIOS_CONFIG": ""
+        }
         self.daemons = {name: self._describe(name) for name in DAEMONS}
         self.shards: list[dict] = []
         self.lock = threading.Lock()
@@ -127,28 +173,73 @@ class Apart:
     def _describe(self, name: str) -> Daemon:
         env, listen = dict(self.env), {"--listen": "127.0.0.1:0"}
         if name == "l3d":
-            return Daemon(name, "helios-l3d", {**listen, "--pool": f"{self.shm}.pool", "--size": self.sizes["l3"], "--quarantine": "100ms",
-                                               "--archive": f"dir:{self.dir}/archive", "--archive-mode": "manual",
-                                               "--socket": f"{self.dir}/l3.sock"}, self.dir, env)
+            return Daemon(
+                name,
+                "helios-l3d",
+                {
+                    **listen,
+                    "--pool": f"{self.shm}.pool",
+                    "--size": self.sizes["l3"],
+                    "--quarantine": "100ms",
+                    "--archive": f"dir:{self.dir}/archive",
+                    "--archive-mode": "manual",
+                    "--socket": f"{self.dir}/l3.sock",
+                },
+                self.dir,
+                env,
+            )
         if name == "controller":
             library = self.dir / "slow_disk.so"
-            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, ROOT / "tests/support/slow_disk.c"], check=True)
+            subprocess.run(
+                ["cc", "-shared", "-fPIC", "-o", library, ROOT / "tests/support/slow_disk.c"],
+                check=True,
+            )
             (self.dir / "sync-ms").write_text(str(self.sync_ms))
             env |= {"LD_PRELOAD": str(library), "SLOW_DISK": str(self.dir / "sync-ms")}
-            return Daemon(name, "helios-controller", {**listen, "--state": f"{self.dir}/controller", "--gc-interval": "300ms",
-                                                      "--heartbeat": "100ms", "--node-lost": "1500ms", "--placement-policy": "off",
-                                                      "--placement-grace": "100ms", "--placement-retry": "200ms",
-                                                      "--placement-clean": "20s", "--versions-keep": "0"}, self.dir, env)
+            return Daemon(
+                name,
+                "helios-controller",
+                {
+                    **listen,
+                    "--state": f"{self.dir}/controller",
+                    "--gc-interval": "300ms",
+                    "--heartbeat": "100ms",
+                    "--node-lost": "1500ms",
+                    "--placement-policy": "off",
+                    "--placement-grace": "100ms",
+                    "--placement-retry": "200ms",
+                    "--placement-clean": "20s",
+                    "--versions-keep": "0",
+                },
+                self.dir,
+                env,
+            )
         index = NODES.index(name)
-        return Daemon(name, "helios-agent", {**listen, "--name": name, "--state": f"{self.dir}/{name}", "--share": f"{index}/2x1",
-                                             "--rank-address": "127.0.0.1", "--l2-size": self.sizes["l2"],
-                                             "--l2-pool": f"{self.shm}-{index}.l2", "--devices": "emu:64MiB", "--quarantine": "100ms",
-                                             "--data-stall": "10s", "--host-id": f"machine-{index}"}, self.dir, env)
+        return Daemon(
+            name,
+            "helios-agent",
+            {
+                **listen,
+                "--name": name,
+                "--state": f"{self.dir}/{name}",
+                "--share": f"{index}/2x1",
+                "--rank-address": "127.0.0.1",
+                "--l2-size": self.sizes["l2"],
+                "--l2-pool": f"{self.shm}-{index}.l2",
+                "--devices": "emu:64MiB",
+                "--quarantine": "100ms",
+                "--data-stall": "10s",
+                "--host-id": f"machine-{index}",
+            },
+            self.dir,
+            env,
+        )
 
     # ---- its life ----
 
     def start(self) -> None:
         from support import checkpoints
+
         self.daemons["l3d"].start()
         self.daemons["controller"].args["--l3"] = self.daemons["l3d"].ready["address"]
         self.daemons["controller"].start()
@@ -156,7 +247,10 @@ class Apart:
             self.daemons[name].args["--controller"] = self.address
             self.daemons[name].start()
         calls = Calls(self.address)
-        wait_for("the nodes", lambda: [n["state"] for n in calls("listNodes")["nodes"]] == ["ready"] * len(NODES))
+        wait_for(
+            "the nodes",
+            lambda: [n["state"] for n in calls("listNodes")["nodes"]] == ["ready"] * len(NODES),
+        )
         source, _ = checkpoints.llama(self.dir / "hf", **self.model)
         self.cli("model", "import", source, "--name", "m", "--tp", "1", "--pp", "1")
         self.shards = calls("listShards", model="m", version=1, limit=100)["shards"]
@@ -169,7 +263,9 @@ class Apart:
     def cli(self, *args: object) -> str:
         """Runs the CLI as a user does; returns its output."""
         command = [HELIOS, "--controller", self.address, *map(str, args)]
-        done = subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=120, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=self.env, timeout=120, check=False
+        )
         assert done.returncode == 0, f"helios {' '.join(map(str, args))}: {done.stderr}"
         return done.stdout
 
@@ -194,17 +290,32 @@ class Apart:
     def records(self) -> list[str]:
         """Keys of moves in the Controller's store."""
         import sqlite3
-        with contextlib.closing(sqlite3.connect(f"file:{self.dir}/controller/controller.db?mode=ro", uri=True)) as db:
+
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self.dir}/controller/controller.db?mode=ro", uri=True)
+        ) as db:
             return [row[0] for row in db.execute("SELECT key FROM kv WHERE key LIKE 'move/%'")]
 
     def settle(self, calls: Calls) -> None:
         """Checks that no move is in flight or in the journal, every copy is good, and nodes hold what the Controller
         knows."""
-        wait_for("the nodes", lambda: [n["state"] for n in calls("listNodes")["nodes"]] == ["ready"] * len(NODES))
-        wait_for("the moves to end", lambda: all(m["phase"] == "ended" for m in calls("listMoves")["moves"]), 120)
+        wait_for(
+            "the nodes",
+            lambda: [n["state"] for n in calls("listNodes")["nodes"]] == ["ready"] * len(NODES),
+        )
+        wait_for(
+            "the moves to end",
+            lambda: all(m["phase"] == "ended" for m in calls("listMoves")["moves"]),
+            120,
+        )
         wait_for("the journal of moves to be empty", lambda: not self.records())
-        wait_for("the version to be whole", self._verified, 60)  # a sweep may have missed what nodes are listing again
-        wait_for("the stores to hold what the Controller knows", lambda: self._held() == self._known(calls))
+        wait_for(
+            "the version to be whole", self._verified, 60
+        )  # a sweep may have missed what nodes are listing again
+        wait_for(
+            "the stores to hold what the Controller knows",
+            lambda: self._held() == self._known(calls),
+        )
 
     def _verified(self) -> bool:
         try:
@@ -226,6 +337,10 @@ class Apart:
         held = {}
         for node in NODES:
             agent = Calls(self.daemons[node].ready["address"], "Agent")
-            held |= {(node, tier["tier"]): tier["shards"] for tier in agent("storeInfo")["tiers"] if not tier["kind"]}
+            held |= {
+                (node, tier["tier"]): tier["shards"]
+                for tier in agent("storeInfo")["tiers"]
+                if not tier["kind"]
+            }
             agent.close()
         return held

@@ -26,26 +26,40 @@ def imported(directory: pathlib.Path, raw: Rank, tp: int, pp: int) -> Content:
     config = json.loads((directory / "config.json").read_text())
     header, _ = checkpoints.read(directory / "model.safetensors")
     # int32: bytes are only moved, and random floats include many NaNs
-    hf = {name: torch.frombuffer(bytearray(data), dtype=torch.int32).view(header[name]["shape"])
-          for name, data in raw.items()}
-    return {place: {name: tensor.numpy().tobytes() for tensors in parts.values()
-                    for name, tensor in tensors.items()}
-            for place, parts in slicer.slice_model(hf, config, tp, pp).items()}
+    hf = {
+        name: torch.frombuffer(bytearray(data), dtype=torch.int32).view(header[name]["shape"])
+        for name, data in raw.items()
+    }
+    return {
+        place: {
+            name: tensor.numpy().tobytes()
+            for tensors in parts.values()
+            for name, tensor in tensors.items()
+        }
+        for place, parts in slicer.slice_model(hf, config, tp, pp).items()
+    }
 
 
 def saved(like: Content, seed: str) -> Content:
     """The content of a version that saver.py wrote over a model with the shapes of `like`."""
-    return {(pp, tp): {name: saved_bytes(seed, pp, tp, name, len(data)) for name, data in tensors.items()}
-            for (pp, tp), tensors in like.items()}
+    return {
+        (pp, tp): {
+            name: saved_bytes(seed, pp, tp, name, len(data)) for name, data in tensors.items()
+        }
+        for (pp, tp), tensors in like.items()
+    }
 
 
 def difference(got: pathlib.Path, want: Rank) -> str:
-    """"" if a pulled file holds exactly `want`, else the first difference."""
+    """ "" if a pulled file holds exactly `want`, else the first difference."""
     _, tensors = checkpoints.read(got)
     if set(tensors) != set(want):
         return f"tensors {sorted(set(tensors) ^ set(want))[:3]} are not in both"
     for name, data in want.items():
         if tensors[name] != data:
-            first = next((i for i, (a, b) in enumerate(zip(tensors[name], data)) if a != b), min(len(data), len(tensors[name])))
+            first = next(
+                (i for i, (a, b) in enumerate(zip(tensors[name], data)) if a != b),
+                min(len(data), len(tensors[name])),
+            )
             return f"{name} differs from byte {first}"
     return ""

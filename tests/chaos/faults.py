@@ -17,9 +17,11 @@ import sandbox
 from support.cluster import HELIOS
 from world import BASE, DAEMONS, NODES, POOL_MIB, Absent, Broken, World
 
-HOLD_S = 4.0     # longest duration of a shortage
+HOLD_S = 4.0  # longest duration of a shortage
 HOUR_NS = 3600 * 10**9
-NODE_LOST_S = 4.0  # an Agent that is stopped for this long may be taken for lost (option node_lost: 5s)
+NODE_LOST_S = (
+    4.0  # an Agent that is stopped for this long may be taken for lost (option node_lost: 5s)
+)
 
 
 def kill(world: World, daemon: str) -> None:
@@ -32,6 +34,7 @@ def kill(world: World, daemon: str) -> None:
 
 class Fault:
     """One strike. `excuses`: jobs of the round may fail with a reason; `kills`: daemons that may die."""
+
     excuses = False
     kills: tuple[str, ...] = ()
     name = ""
@@ -56,6 +59,7 @@ class Fault:
 
 class Nothing(Fault):
     """The phase without a fault: also a measure for the others."""
+
     name = "none"
 
     def begin(self) -> None:
@@ -99,7 +103,9 @@ class Stop(Fault):
             self.world.job_gone = True
 
     def hold(self, done: threading.Event) -> None:
-        end = time.monotonic() + self.seconds  # also after the phase has ended: the others see it stopped
+        end = (
+            time.monotonic() + self.seconds
+        )  # also after the phase has ended: the others see it stopped
         while time.monotonic() < end:
             time.sleep(0.05)
 
@@ -140,6 +146,7 @@ class FullShm(FullDisk):
 
 class FullPool(Fault):
     """Another import, at the same time, of more than the pool can hold."""
+
     name = "pool full"
     NAME = "toobig-0"
 
@@ -149,17 +156,34 @@ class FullPool(Fault):
         self.directory = self.world.work / "checkpoint-toobig"
         if not self.directory.exists():
             from support import checkpoints
-            checkpoints.llama(self.directory, layers=1, hidden=hidden, ffn=hidden, heads=4, groups=2, seed=1)
+
+            checkpoints.llama(
+                self.directory, layers=1, hidden=hidden, ffn=hidden, heads=4, groups=2, seed=1
+            )
 
     def begin(self) -> None:
-        args = [HELIOS, "--state", self.world.c.state, "model", "import", self.directory, "--name", self.NAME]
-        self.process = subprocess.Popen(args, env=self.world.c.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        args = [
+            HELIOS,
+            "--state",
+            self.world.c.state,
+            "model",
+            "import",
+            self.directory,
+            "--name",
+            self.NAME,
+        ]
+        self.process = subprocess.Popen(
+            args, env=self.world.c.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
 
     def end(self) -> None:
         if self.process is None:
             return
         _, said = self.process.communicate(timeout=60)
-        self.world.log(f"  the import of more than the pool holds: exit {self.process.returncode}; {said.strip()}")
+        self.world.log(
+            f"  the import of more than the pool holds: exit {self.process.returncode};"
+            f" {said.strip()}"
+        )
         if self.process.returncode == 0:
             raise Broken("more was imported than the pool holds")
 
@@ -190,6 +214,7 @@ class Flip(Fault):
 
 class FlipData(Flip):
     """In the pool: a reader detects it, and the archive's copy replaces it. Never reverted."""
+
     name = "bit in pool"
 
     def where(self, archived: pathlib.Path) -> tuple[pathlib.Path, int]:
@@ -198,6 +223,7 @@ class FlipData(Flip):
 
 class FlipIndex(Flip):
     """In the index: detected at the daemon's next start at the latest, which drops the entry."""
+
     name, kills = "bit in index", ("l3d",)
 
     def hold(self, done: threading.Event) -> None:
@@ -224,6 +250,7 @@ class FlipArchive(Flip):
 
 class Descriptors(Fault):
     """Leaves one daemon only a few new descriptors."""
+
     name, excuses = "descriptors", True
 
     def choose(self) -> None:
@@ -245,12 +272,15 @@ class Descriptors(Fault):
 
     def end(self) -> None:
         if self.pid:
-            with contextlib.suppress(ProcessLookupError):  # a phase may have ended the daemon itself
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # a phase may have ended the daemon itself
                 resource.prlimit(self.pid, resource.RLIMIT_NOFILE, self.limits)
 
 
 class Clock(Fault):
     """The wall clock of all daemons and ranks jumps and stays off."""
+
     name = "clock jump"
 
     def choose(self) -> None:
@@ -268,6 +298,7 @@ class Clock(Fault):
 
 class PlantedByte(Nothing):
     """Breaks an invariant on purpose, so that the round has to fail: shows that the checks work."""
+
     name = "planted wrong byte"
 
     def begin(self) -> None:
@@ -280,7 +311,9 @@ class PlantedLoss(Nothing):
     name = "planted loss"
 
     def begin(self) -> None:
-        ok, said = self.world.call("model", "rm", f"{BASE}@{max(v for n, v in self.world.truth if n == BASE)}")
+        ok, said = self.world.call(
+            "model", "rm", f"{BASE}@{max(v for n, v in self.world.truth if n == BASE)}"
+        )
         assert ok, said
 
 
@@ -301,6 +334,22 @@ class PlantedTouch(Nothing):
         os.kill(self.world.gang_is[2][0], signal.SIGKILL)
 
 
-FAULTS: dict[str, type[Fault]] = {f.name: f for f in (
-    Nothing, Kill, Stop, FullDisk, FullShm, FullPool, FlipData, FlipIndex, FlipArchive, Descriptors, Clock)}
-PLANTED: dict[str, type[Fault]] = {f.name: f for f in (PlantedByte, PlantedLoss, PlantedLeak, PlantedTouch)}
+FAULTS: dict[str, type[Fault]] = {
+    f.name: f
+    for f in (
+        Nothing,
+        Kill,
+        Stop,
+        FullDisk,
+        FullShm,
+        FullPool,
+        FlipData,
+        FlipIndex,
+        FlipArchive,
+        Descriptors,
+        Clock,
+    )
+}
+PLANTED: dict[str, type[Fault]] = {
+    f.name: f for f in (PlantedByte, PlantedLoss, PlantedLeak, PlantedTouch)
+}

@@ -47,7 +47,18 @@ class Reader:
         self.reads += 1
         self.slowest = max(self.slowest, ended - began)
         if error or wrong:
-            print(json.dumps({"shard": self.names[shard.id], "wrong": wrong, "error": error, "began": began, "ended": ended}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "shard": self.names[shard.id],
+                        "wrong": wrong,
+                        "error": error,
+                        "began": began,
+                        "ended": ended,
+                    }
+                ),
+                flush=True,
+            )
 
     def run(self) -> None:
         print(json.dumps({"ready": True}), flush=True)

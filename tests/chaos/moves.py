@@ -30,25 +30,46 @@ PHASES = ("decided", "copying", "switching", "cleaning", "reverting", "undoing",
 ROLES = ("source", "target", "l3d", "controller")
 PLACES = [*((node, tier) for node in NODES for tier in ("L1", "L2")), ("", "L3"), ("", "L4")]
 READERS = {"on node-0": "node-0", "on node-1": "node-1", "far from all": "", "beside L3": "l3d"}
-CLEAN = "8s"       # a copy that can't be dropped by then stays: the only other one is in device memory
-REST_S = 120.0     # until the moves in flight have ended
-SEEK_S = 4.0       # how long to look for a move in a wanted phase
+CLEAN = "8s"  # a copy that can't be dropped by then stays: the only other one is in device memory
+REST_S = 120.0  # until the moves in flight have ended
+SEEK_S = 4.0  # how long to look for a move in a wanted phase
 AHEAD_PER_S = 1.0  # a phase can be hit this many times more often than the rarest one, per second of looking for the rarest
-MODEL = {"layers": 24, "hidden": 192, "ffn": 384, "vocab": 8192}  # 24 shards of 1.4 MiB, two of 6 MiB
-COPIES_S = 30.0    # time for the Controller to say where the copies of a shard are
+MODEL = {
+    "layers": 24,
+    "hidden": 192,
+    "ffn": 384,
+    "vocab": 8192,
+}  # 24 shards of 1.4 MiB, two of 6 MiB
+COPIES_S = 30.0  # time for the Controller to say where the copies of a shard are
 SETTLE_KILLS = 50  # everything is checked after so many kills
-DROPS = 0.2         # share of the orders that drop the copy in L3, if there is another one
+DROPS = 0.2  # share of the orders that drop the copy in L3, if there is another one
 LONG_ABSENCE = 0.1  # share of the kills after which the daemon stays away until it is given up
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./run chaos moves", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("moves", type=int, nargs="?", default=10000, help="how many are made (10000)")
-    parser.add_argument("kills", type=int, nargs="?", default=1000, help="how many daemons are killed (1000)")
-    parser.add_argument("--minutes", type=float, default=120, help="the run ends then at the latest")
-    parser.add_argument("--seed", type=int, default=None, help="chooses moves and moments; random if not given")
-    parser.add_argument("--progress", type=pathlib.Path, help="file in which numbers are kept from run to run")
-    parser.add_argument("--keep", action="store_true", help="keep logs and state of a run that failed")
+    parser = argparse.ArgumentParser(
+        prog="./run chaos moves",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "moves", type=int, nargs="?", default=10000, help="how many are made (10000)"
+    )
+    parser.add_argument(
+        "kills", type=int, nargs="?", default=1000, help="how many daemons are killed (1000)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=120, help="the run ends then at the latest"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=None, help="chooses moves and moments; random if not given"
+    )
+    parser.add_argument(
+        "--progress", type=pathlib.Path, help="file in which numbers are kept from run to run"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep logs and state of a run that failed"
+    )
     return parser.parse_args()
 
 
@@ -103,11 +124,27 @@ class Readers:
         for shard in self.world.shards:
             self.world.cli("shard", "get", shard["id"], "--out", good / shard["id"])
         for name, where in READERS.items():
-            env = dict(self.world.env, HELIOS_LIBRARY=str(BUILD / "lib" / "libhelios.so.0"), HELIOS_NODE="", HELIOS_STORE_SOCKET="")
+            env = dict(
+                self.world.env,
+                HELIOS_LIBRARY=str(BUILD / "lib" / "libhelios.so.0"),
+                HELIOS_NODE="",
+                HELIOS_STORE_SOCKET="",
+            )
             if where in NODES:
-                env |= {"HELIOS_NODE": where, "HELIOS_STORE_SOCKET": self.world.daemons[where].ready["storeSocket"]}
-            command = [sys.executable, HERE / "move_reader.py", self.world.address, good, "auto" if where == "l3d" else "net"]
-            process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                env |= {
+                    "HELIOS_NODE": where,
+                    "HELIOS_STORE_SOCKET": self.world.daemons[where].ready["storeSocket"],
+                }
+            command = [
+                sys.executable,
+                HERE / "move_reader.py",
+                self.world.address,
+                good,
+                "auto" if where == "l3d" else "net",
+            ]
+            process = subprocess.Popen(
+                command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
             self.processes.append(process)
             self.threads.append(threading.Thread(target=self._listen, args=(name, process)))
             self.threads[-1].start()
@@ -126,7 +163,9 @@ class Readers:
                 ended = True
                 self.numbers.add("reads", said["reads"])
                 with self.numbers.lock:
-                    self.numbers.count["slowest read, ms"] = max(self.numbers.count["slowest read, ms"], int(said["slowest"] * 1e3))
+                    self.numbers.count["slowest read, ms"] = max(
+                        self.numbers.count["slowest read, ms"], int(said["slowest"] * 1e3)
+                    )
             elif said["wrong"]:
                 self.numbers.add("wrong reads")
                 self.numbers.fail(f"reader {name}: wrong bytes of {said['shard']}")
@@ -140,11 +179,16 @@ class Readers:
         shard, span = said["shard"], (said["began"], said["ended"])
         holders = {copy["node"] or "l3d" for copy in self._copies(shard)}
         only = holders.pop() if len(holders) == 1 else ""
-        if (only and self.world.daemons[only].was_absent(*span)) or any(d.was_absent(*span, shard) for d in self.world.daemons.values()):
+        if (only and self.world.daemons[only].was_absent(*span)) or any(
+            d.was_absent(*span, shard) for d in self.world.daemons.values()
+        ):
             self.numbers.add("failed reads, only holder dead")
             return
         self.numbers.add("failed reads")
-        self.numbers.fail(f"reader {name}: {said['shard']} after {said['ended'] - said['began']:.1f} s: {said['error']}")
+        self.numbers.fail(
+            f"reader {name}: {said['shard']} after {said['ended'] - said['began']:.1f} s:"
+            f" {said['error']}"
+        )
 
     def _copies(self, shard: str) -> list[dict]:
         """Waits until the Controller knows of one."""
@@ -195,7 +239,9 @@ class Movers:
                 if rng.random() < DROPS:  # otherwise L3 keeps what nodes load
                     calls("dropCopy", id=rng.choice(self.world.shards)["id"], node="", tier="L3")
                     self.numbers.add("drops of L3's copy")
-                move = calls("moveShard", id=rng.choice(self.world.shards)["id"], node=node, tier=tier)["move"]
+                move = calls(
+                    "moveShard", id=rng.choice(self.world.shards)["id"], node=node, tier=tier
+                )["move"]
                 self.numbers.add("moves")
                 self.numbers.add(f"moves, {move['fromTier']} to {move['tier']}")
             except Refused as error:
@@ -251,7 +297,7 @@ class Killer:
         return move["fromNode"] or "l3d", move["node"] or "l3d"
 
     def victim(self, move: dict, role: str) -> str:
-        """"": the move has no such end."""
+        """ "": the move has no such end."""
         source, target = self.ends(move)
         if role == "controller":
             return role
@@ -262,8 +308,12 @@ class Killer:
 
     def present(self, moves: list[dict]) -> dict[tuple[str, str], str]:
         """Which pairs can be hit now, and the daemon of each."""
-        return {(move["phase"], role): daemon for move in moves for role in ROLES
-                if move["phase"] in PHASES and (daemon := self.victim(move, role))}
+        return {
+            (move["phase"], role): daemon
+            for move in moves
+            for role in ROLES
+            if move["phase"] in PHASES and (daemon := self.victim(move, role))
+        }
 
     def seek(self) -> tuple[tuple[str, str], str] | None:
         """The pair of phase and role to hit, and its daemon: the rarest pair, or another one if that takes long."""
@@ -272,13 +322,24 @@ class Killer:
         while time.monotonic() < began + SEEK_S:
             moves = self.flying()
             most = self.score(rarest) + AHEAD_PER_S * (time.monotonic() - began)
-            found = {pair: daemon for pair, daemon in self.present(moves).items() if self.score(pair) <= most}
+            found = {
+                pair: daemon
+                for pair, daemon in self.present(moves).items()
+                if self.score(pair) <= most
+            }
             if found:
                 pair = min(found, key=lambda pair: (self.score(pair), self.rng.random()))
                 self.missed[rarest] += pair != rarest
                 return pair, found[pair]
             if rarest[0] in ("reverting", "undoing"):
-                self.cancel([m for m in moves if m["phase"] in ("copying", "switching", "cleaning") and self.victim(m, rarest[1])])
+                self.cancel(
+                    [
+                        m
+                        for m in moves
+                        if m["phase"] in ("copying", "switching", "cleaning")
+                        and self.victim(m, rarest[1])
+                    ]
+                )
             time.sleep(0.001)
         self.missed[rarest] += 1
         return None
@@ -318,7 +379,11 @@ class Killer:
         for shard in self.world.shards:
             with contextlib.suppress(Refused):
                 copies = self.calls("getShard", 2000, id=shard["id"])["shard"]["copies"]
-                only |= {shard["id"]} if {copy["node"] or "l3d" for copy in copies} == {daemon} else set()
+                only |= (
+                    {shard["id"]}
+                    if {copy["node"] or "l3d" for copy in copies} == {daemon}
+                    else set()
+                )
         return only
 
     def cancel_any(self) -> None:
@@ -332,13 +397,19 @@ class Run:
         self.seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
         self.end = time.monotonic() + args.minutes * 60
         self.world = Apart(l3="160MiB", l2="96MiB", model=MODEL)
-        self.world.daemons["controller"].args |= {"--placement-moves": str(2 * MOVERS), "--placement-moves-per-node": str(MOVERS),
-                                                  "--placement-clean": CLEAN}
+        self.world.daemons["controller"].args |= {
+            "--placement-moves": str(2 * MOVERS),
+            "--placement-moves-per-node": str(MOVERS),
+            "--placement-clean": CLEAN,
+        }
 
     def done(self) -> bool:
         count = self.numbers.count
-        return bool(self.numbers.failures) or time.monotonic() > self.end or (
-            count["moves"] >= self.args.moves and count["kills"] >= self.args.kills)
+        return (
+            bool(self.numbers.failures)
+            or time.monotonic() > self.end
+            or (count["moves"] >= self.args.moves and count["kills"] >= self.args.kills)
+        )
 
     def settle(self, movers: Movers, calls: Calls) -> None:
         with self.numbers.timed("rests"):
@@ -347,13 +418,22 @@ class Run:
             self.world.settle(calls)
         self.numbers.save()
         count = self.numbers.count
-        print(f"{count['moves']} moves, {count['moves undone']} undone, {count['moves cancelled']} cancelled, {count['kills']} kills: "
-              "all is whole", flush=True)
+        print(
+            (
+                f"{count['moves']} moves, {count['moves undone']} undone,"
+                f" {count['moves cancelled']} cancelled, {count['kills']} kills: all is whole"
+            ),
+            flush=True,
+        )
 
     def strike(self, killer: Killer) -> None:
         """Spreads kills over the moves; cancels some moves in between."""
         count, args = self.numbers.count, self.args
-        due = args.kills if count["moves"] >= args.moves else args.kills * count["moves"] // max(args.moves, 1)
+        due = (
+            args.kills
+            if count["moves"] >= args.moves
+            else args.kills * count["moves"] // max(args.moves, 1)
+        )
         if count["kills"] < due:
             killer.kill()
         else:
@@ -364,7 +444,9 @@ class Run:
         self.world.start()
         readers, calls = Readers(self.world, self.numbers), Calls(self.world.address)
         readers.start()
-        movers, killer = Movers(self.world, self.numbers, self.seed), Killer(self.world, self.numbers, self.seed)
+        movers, killer = Movers(self.world, self.numbers, self.seed), Killer(
+            self.world, self.numbers, self.seed
+        )
         settled = self.numbers.count["kills"]
         try:
             while not self.done():
@@ -379,8 +461,13 @@ class Run:
             readers.stop()
 
     def main(self) -> int:
-        print(f"chaos moves: seed {self.seed}, {self.args.moves} moves, {self.args.kills} kills, at most {self.args.minutes:g} minutes",
-              flush=True)
+        print(
+            (
+                f"chaos moves: seed {self.seed}, {self.args.moves} moves, {self.args.kills} kills,"
+                f" at most {self.args.minutes:g} minutes"
+            ),
+            flush=True,
+        )
         try:
             self.play()
         except (AssertionError, Refused, RuntimeError) as error:
@@ -400,7 +487,10 @@ class Run:
             count[name] += 0
         for name in sorted(n for n in count if not n.startswith("kill/")):
             print(f"{name:34}{count[name]:10}")
-        print(f"{len(self.numbers.failures)} failures; seed {self.seed}; daemons: {', '.join(DAEMONS)}")
+        print(
+            f"{len(self.numbers.failures)} failures; seed {self.seed}; daemons:"
+            f" {', '.join(DAEMONS)}"
+        )
 
 
 if __name__ == "__main__":

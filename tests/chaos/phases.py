@@ -39,7 +39,9 @@ command: [/bin/sh, -c, 'sleep 0.%d; echo "rank $GLOBAL_RANK said %s"']
 
 def import_model(world: World, rng: random.Random, number: int) -> str:
     name, tp, pp = f"m-{number}", rng.choice((1, 2)), rng.choice((1, 2))
-    directory, raw = world.checkpoint("import", rng.randrange(1 << 30), hidden=rng.choice((64, 128, 192)))
+    directory, raw = world.checkpoint(
+        "import", rng.randrange(1 << 30), hidden=rng.choice((64, 128, 192))
+    )
     want = content.imported(directory, raw, tp, pp)
     world.other_size[name] = 3 - tp, content.imported(directory, raw, 3 - tp, pp)
     world.maybe[name] = want
@@ -76,7 +78,9 @@ def reshard(world: World, rng: random.Random, number: int) -> str:
 
 def _find_job(world: World, name: str) -> str:
     """The job's id, whether the submit was answered or not; "" if there is no job."""
-    return next((job["id"] for job in rows(world.c.json("list")) if job["id"].startswith(name + "-")), "")
+    return next(
+        (job["id"] for job in rows(world.c.json("list")) if job["id"].startswith(name + "-")), ""
+    )
 
 
 def _run_job(world: World, name: str, text: str) -> tuple[str, str]:
@@ -98,7 +102,18 @@ def _run_job(world: World, name: str, text: str) -> tuple[str, str]:
 def save(world: World, rng: random.Random, number: int) -> str:
     seed, name = f"save-{number}-{rng.randrange(1 << 30)}", f"save{number}"
     world.maybe_saved[seed] = content.saved(world.truth[BASE, 1], seed)
-    text = SAVE % (name, BASE, BASE_PP, BASE_TP, HERE / "saver.py", ROOT, BUILD / "lib" / "libhelios.so.0", world.shapes, seed, number)
+    text = SAVE % (
+        name,
+        BASE,
+        BASE_PP,
+        BASE_TP,
+        HERE / "saver.py",
+        ROOT,
+        BUILD / "lib" / "libhelios.so.0",
+        world.shapes,
+        seed,
+        number,
+    )
     _, state = _run_job(world, name, text)
     if state == "succeeded":
         world.must_have_saved.add(seed)
@@ -151,12 +166,19 @@ def archive(world: World, rng: random.Random, _: int) -> str:
     return outcome
 
 
-CATALOGUE = ("cluster/%", "model/%", "version/%", "shard/%")  # of the Controller's records; jobs and nodes stay
+CATALOGUE = (
+    "cluster/%",
+    "model/%",
+    "version/%",
+    "shard/%",
+)  # of the Controller's records; jobs and nodes stay
 
 
 def _records(world: World, keep: dict | None) -> dict:
     """The catalogue's records; with `keep`, replaces them by these."""
-    with contextlib.closing(sqlite3.connect(world.c.state / "controller" / "controller.db", timeout=20)) as db, db:
+    with contextlib.closing(
+        sqlite3.connect(world.c.state / "controller" / "controller.db", timeout=20)
+    ) as db, db:
         where = " OR ".join("key LIKE ?" for _ in CATALOGUE)
         found = dict(db.execute(f"SELECT key, value FROM kv WHERE {where}", CATALOGUE))
         if keep is not None:
@@ -200,18 +222,33 @@ def _recover_once(world: World) -> None:
 
 
 PHASES: dict[str, Callable[[World, random.Random, int], str]] = {
-    "import": import_model, "pull": pull, "save": save, "submit": submit, "copy": copy, "archive": archive,
-    "recover": recover, "reshard": reshard}
-WAITS = {"copy", "archive", "recover", "reshard"}  # phases that call fault_may_begin when they are ready to be hit
+    "import": import_model,
+    "pull": pull,
+    "save": save,
+    "submit": submit,
+    "copy": copy,
+    "archive": archive,
+    "recover": recover,
+    "reshard": reshard,
+}
+WAITS = {
+    "copy",
+    "archive",
+    "recover",
+    "reshard",
+}  # phases that call fault_may_begin when they are ready to be hit
 
 
 # ---- once there is no fault any more ----
+
 
 def finish(world: World, excused: bool) -> None:
     """Completes what the phase began. `excused`: a job may have failed with a reason."""
     job = _find_job(world, world.job_name) if world.job_name else ""
     if job:
-        state = until(f"job {job} to end", lambda: (s := world.job_state(job)) in ENDED and s, JOB_S)
+        state = until(
+            f"job {job} to end", lambda: (s := world.job_state(job)) in ENDED and s, JOB_S
+        )
         if state != "succeeded" and not (excused and world.c.job(job)["reason"]):
             raise Broken(f"job {job} {state}: {world.c.job(job)['reason']}")
     for job, word in world.must_have_said:
@@ -224,7 +261,10 @@ def finish(world: World, excused: bool) -> None:
         for place, want in sorted(places.items()):
             said = world.pull(name, 1, place, want, tp_size=tp_size)
             if said:
-                raise Broken(f"{name} of tensor parallel size {tp_size} cannot be read without a fault: {said}")
+                raise Broken(
+                    f"{name} of tensor parallel size {tp_size} cannot be read without a fault:"
+                    f" {said}"
+                )
     for shard in world.copied:
         for copied in world.c.json("shard", "show", shard)["copies"]:
             if copied["tier"] == "L2":

@@ -34,7 +34,9 @@ def entries(path: pathlib.Path) -> list[Entry]:
     for number, raw in enumerate(ENTRY.iter_unpack(index)):
         hi, lo, offset, size, _, _, state, _, _ = raw
         if state != EMPTY:
-            out.append(Entry(f"{hi:016x}{lo:016x}", start + number * ENTRY.size, offset, size, state))
+            out.append(
+                Entry(f"{hi:016x}{lo:016x}", start + number * ENTRY.size, offset, size, state)
+            )
     return out
 
 

@@ -24,14 +24,29 @@ import sandbox  # noqa: E402
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./run chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="./run chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("minutes", type=float, help="how long; the last round is completed")
-    parser.add_argument("--seed", type=int, default=None, help="chooses phases, faults and bytes; random if not given")
-    parser.add_argument("--rounds", type=int, default=0, help="end after this many rounds at the latest")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=None,
+        help="chooses phases, faults and bytes; random if not given",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="end after this many rounds at the latest"
+    )
     parser.add_argument("--phase", action="append", help="only this phase; may be repeated")
     parser.add_argument("--fault", action="append", help="only this fault; may be repeated")
-    parser.add_argument("--keep", action="store_true", help="keep the directories of a failed round")
-    parser.add_argument("--keep-going", action="store_true", help="after a failure go on with a new cluster")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the directories of a failed round"
+    )
+    parser.add_argument(
+        "--keep-going", action="store_true", help="after a failure go on with a new cluster"
+    )
     return parser.parse_args()
 
 
@@ -101,15 +116,25 @@ class Run:
         import faults
         import phases
         import world
+
         self.world_module, self.phases_module = world, phases
         self.args, self.reason = args, reason
         self.seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
-        self.phases, self.waits, self.faults = phases.PHASES, phases.WAITS, {**faults.FAULTS, **faults.PLANTED}
+        self.phases, self.waits, self.faults = (
+            phases.PHASES,
+            phases.WAITS,
+            {**faults.FAULTS, **faults.PLANTED},
+        )
         self.usual = list(faults.FAULTS)
-        for what, names, known in (("phase", args.phase, self.phases), ("fault", args.fault, self.faults)):
+        for what, names, known in (
+            ("phase", args.phase, self.phases),
+            ("fault", args.fault, self.faults),
+        ):
             for name in names or ():
                 if name not in known:
-                    raise SystemExit(f"chaos: unknown {what} '{name}'; there are: {', '.join(known)}")
+                    raise SystemExit(
+                        f"chaos: unknown {what} '{name}'; there are: {', '.join(known)}"
+                    )
         self.rng = random.Random(self.seed)
         self.typical: dict[str, float] = {}
         self.log_sizes: dict[str, int] = {}  # at the end of the last round
@@ -142,8 +167,14 @@ class Run:
         now = self.world.pids()
         alive = self.world_module.alive
         for daemon, pid in before.items():
-            if daemon not in played.fault.kills and daemon not in self.world.killed and (now[daemon] != pid or not alive(pid)):
-                raise self.world_module.Broken(f"{daemon} ended by itself; the fault was: {played.fault.text}")
+            if (
+                daemon not in played.fault.kills
+                and daemon not in self.world.killed
+                and (now[daemon] != pid or not alive(pid))
+            ):
+                raise self.world_module.Broken(
+                    f"{daemon} ended by itself; the fault was: {played.fault.text}"
+                )
         self.world.heal()
         self.phases_module.finish(self.world, played.fault.excuses)
         self.world.check()
@@ -169,13 +200,22 @@ class Run:
         self.log_sizes = self.world.log_sizes()
         self.table[fault, phase, outcome] += 1
         self.table[fault, phase, "hit"] += played.hit
-        print(f"round {number:4}  {phase:8} {played.fault.text:45.45} {outcome:8} {'hit ' if played.hit else 'late'}"
-              f" {time.monotonic() - started:5.1f} s", flush=True)
+        print(
+            (
+                f"round {number:4} "
+                f" {phase:8} {played.fault.text:45.45} {outcome:8} {'hit ' if played.hit else 'late'}"
+                f" {time.monotonic() - started:5.1f} s"
+            ),
+            flush=True,
+        )
         return True
 
     def failed(self, number: int, phase: str, fault: str, error: BaseException) -> None:
         self.failures += 1
-        print(f"\nFAILED in round {number} ({phase} x {fault}) of seed {self.seed}: {type(error).__name__}: {error}")
+        print(
+            f"\nFAILED in round {number} ({phase} x {fault}) of seed {self.seed}:"
+            f" {type(error).__name__}: {error}"
+        )
         print("\n".join(self.lines))
         for path in sorted(self.world.c.state.glob("log/*.log")):
             print(f"--- {path.name}\n" + tail(path, self.log_sizes.get(path.name, 0)))
@@ -185,12 +225,17 @@ class Run:
         if self.world is not None:
             self.world.close(self.args.keep and self.failures > 0)
         self.log_sizes = {}  # a failure in the first round shows the logs of the start, too
-        self.world = self.world_module.World(random.Random(self.rng.random()), self.reason, self.log)
+        self.world = self.world_module.World(
+            random.Random(self.rng.random()), self.reason, self.log
+        )
         self.world.start()
 
     def play(self) -> int:
-        print(f"chaos: seed {self.seed}, {self.args.minutes:g} minutes" + (f"; no sandbox: {self.reason}" if self.reason else ""),
-              flush=True)
+        print(
+            f"chaos: seed {self.seed}, {self.args.minutes:g} minutes"
+            + (f"; no sandbox: {self.reason}" if self.reason else ""),
+            flush=True,
+        )
         holds = False  # all processes and files of the cluster
         try:
             for number, (phase, fault) in enumerate(self.deck(), 1):
@@ -225,8 +270,10 @@ class Run:
             if any(c.strip() != "-" for c in cells):
                 print(f"{fault:16}" + "".join(cells))
         hits = total.pop("hit", 0)
-        print(f"rounds {sum(total.values())}, in time {hits}, failed {total['FAILED']}; * the fault came too late"
-              f"; seed {self.seed}")
+        print(
+            f"rounds {sum(total.values())}, in time {hits}, failed {total['FAILED']}; * the fault"
+            f" came too late; seed {self.seed}"
+        )
         for fault, why in self.skipped.items():
             print(f"skipped: {fault}: {why}")
 

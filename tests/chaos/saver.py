@@ -13,6 +13,7 @@ import types
 
 class Stub(types.ModuleType):
     """The save needs only torch's dtype names, and importing torch takes seconds."""
+
     Tensor = type("Tensor", (), {})
 
     def __getattr__(self, name):

@@ -28,9 +28,9 @@ NODES = ("node-0", "node-1")
 BASE = "base"  # the model that jobs write versions of
 BASE_TP, BASE_PP = 1, 2
 POOL_MIB, L2_MIB = 24, 8
-SETTLE_S = 60.0      # a cluster without faults is healthy within this time, on a busy machine too
-DESCRIPTORS = 24     # connections that come and go
-AT_ONCE = 4          # parallel commands of a check, which mostly wait for processes and daemons
+SETTLE_S = 60.0  # a cluster without faults is healthy within this time, on a busy machine too
+DESCRIPTORS = 24  # connections that come and go
+AT_ONCE = 4  # parallel commands of a check, which mostly wait for processes and daemons
 MODELS, VERSIONS = 4, 4  # how many are kept at the end of a round
 
 JUMP = BUILD / "tests" / "libclock_jump.so"
@@ -54,7 +54,11 @@ class Absent(Exception):
 
 def rows(answer: Any) -> list[dict]:
     """The list in a printed answer, which is the list itself or has it as its only list."""
-    return answer if isinstance(answer, list) else next(v for v in answer.values() if isinstance(v, list))
+    return (
+        answer
+        if isinstance(answer, list)
+        else next(v for v in answer.values() if isinstance(v, list))
+    )
 
 
 def until(what: str, condition: Callable[[], Any], seconds: float = SETTLE_S) -> Any:
@@ -90,9 +94,15 @@ class World:
         self.started = False
 
     def _cluster(self) -> Cluster:
-        env = {"HELIOS_ARCHIVE_URL": f"dir:{self.archive}", "HELIOS_GC_INTERVAL": "500ms",
-               "HELIOS_GC_GRACE": "2s", "HELIOS_L3_QUARANTINE": "100ms", "HELIOS_VERSIONS_KEEP": "0",
-               "HELIOS_CHAOS_WORLD": str(self.work), "HELIOS_CLOCK_FILE": str(self.clock)}
+        env = {
+            "HELIOS_ARCHIVE_URL": f"dir:{self.archive}",
+            "HELIOS_GC_INTERVAL": "500ms",
+            "HELIOS_GC_GRACE": "2s",
+            "HELIOS_L3_QUARANTINE": "100ms",
+            "HELIOS_VERSIONS_KEEP": "0",
+            "HELIOS_CHAOS_WORLD": str(self.work),
+            "HELIOS_CLOCK_FILE": str(self.clock),
+        }
         if JUMP.exists():
             env["LD_PRELOAD"] = str(JUMP)
         c = Cluster(tcp=True, size=f"{POOL_MIB}MiB", up=("--l2-size", f"{L2_MIB}MiB"), env=env)
@@ -119,7 +129,10 @@ class World:
         self.c.up()
         self.started = True
         self.pool = pathlib.Path(self.c.info["pool"])
-        self.has_clock = all(JUMP.name in pathlib.Path(f"/proc/{pid}/maps").read_text() for pid in self.pids().values())
+        self.has_clock = all(
+            JUMP.name in pathlib.Path(f"/proc/{pid}/maps").read_text()
+            for pid in self.pids().values()
+        )
         directory, raw = self.checkpoint("base", 2)
         self.c.json("model", "import", directory, "--name", BASE, "--tp", BASE_TP, "--pp", BASE_PP)
         self.truth[BASE, 1] = content.imported(directory, raw, BASE_TP, BASE_PP)
@@ -141,7 +154,9 @@ class World:
             if done.returncode != 0:
                 raise Broken(f"the first pull: {done.stderr}")
             header, _ = checkpoints.read(path)
-            out[f"{pp}/{tp}"] = {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+            out[f"{pp}/{tp}"] = {
+                name: entry["shape"] for name, entry in header.items() if name != "__metadata__"
+            }
         return out
 
     def close(self, keep: bool = False) -> None:
@@ -164,7 +179,9 @@ class World:
 
     # ---- what phases use ----
 
-    def checkpoint(self, name: str, seed: int, hidden: int = 96) -> tuple[pathlib.Path, dict[str, bytes]]:
+    def checkpoint(
+        self, name: str, seed: int, hidden: int = 96
+    ) -> tuple[pathlib.Path, dict[str, bytes]]:
         directory = self.work / f"checkpoint-{name}"
         shutil.rmtree(directory, ignore_errors=True)
         return checkpoints.llama(directory, layers=2, hidden=hidden, ffn=2 * hidden, seed=seed)
@@ -179,7 +196,10 @@ class World:
         took = time.monotonic() - started
         text = done.stdout if done.returncode == 0 else done.stderr.strip()
         brief = text.strip().splitlines()[-1][:160] if text.strip() else ""
-        self.log(f"  helios {' '.join(map(str, args))}: exit {done.returncode} after {took:.1f} s; {brief}")
+        self.log(
+            f"  helios {' '.join(map(str, args))}: exit {done.returncode} after {took:.1f} s;"
+            f" {brief}"
+        )
         if done.returncode < 0:
             raise Broken(f"helios {args[0]} ended by signal {-done.returncode}")
         if done.returncode and not text:
@@ -195,14 +215,35 @@ class World:
     def pick(self) -> tuple[str, int]:
         return self.rng.choice(sorted(self.truth))
 
-    def pull(self, model: str, version: int, place: tuple[int, int], want: content.Rank, path: str = "auto",
-             tp_size: int = 0) -> str:
-        """"" if the rank's tensors were read and are right, else the CLI's error; Broken for wrong bytes. tp_size: 0 =
+    def pull(
+        self,
+        model: str,
+        version: int,
+        place: tuple[int, int],
+        want: content.Rank,
+        path: str = "auto",
+        tp_size: int = 0,
+    ) -> str:
+        """ "" if the rank's tensors were read and are right, else the CLI's error; Broken for wrong bytes. tp_size: 0 =
         that of the version."""
         size = ("--tp-size", tp_size) if tp_size else ()
         out = self.work / f"pulled-{threading.get_ident()}"
-        ok, said = self.call("pull", "--model", f"{model}@{version}", "--pp", place[0], "--tp", place[1], "--path", path,
-                             "--timeout", "20s", "--out", out, *size)
+        ok, said = self.call(
+            "pull",
+            "--model",
+            f"{model}@{version}",
+            "--pp",
+            place[0],
+            "--tp",
+            place[1],
+            "--path",
+            path,
+            "--timeout",
+            "20s",
+            "--out",
+            out,
+            *size,
+        )
         if not ok:
             return said
         wrong = content.difference(out, want)
@@ -258,7 +299,10 @@ class World:
         if nodes.returncode or info.returncode:
             return False
         states = {n["node"]["name"]: n["state"] for n in rows(json.loads(nodes.stdout))}
-        return all(states.get(n) == "ready" for n in NODES) and json.loads(info.stdout)["l3State"] == "ready"
+        return (
+            all(states.get(n) == "ready" for n in NODES)
+            and json.loads(info.stdout)["l3State"] == "ready"
+        )
 
     # ---- invariants ----
 
@@ -273,7 +317,9 @@ class World:
         seen = set()
         names = [model["name"] for model in rows(self.c.json("model", "ls"))]
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-            for name, model in zip(names, pool.map(lambda name: self.c.json("model", "show", name), names)):
+            for name, model in zip(
+                names, pool.map(lambda name: self.c.json("model", "show", name), names)
+            ):
                 seen.update((name, version["version"]) for version in model["versions"])
         return seen
 
@@ -307,13 +353,21 @@ class World:
 
     def verify_versions(self) -> None:
         """Compares every rank of every committed version with its expected content."""
+
         def verify(model: str, version: int, place: tuple[int, int], want: content.Rank) -> None:
             said = self.pull(model, version, place, want)
             if said:
-                raise Broken(f"{model}@{version} pp {place[0]} tp {place[1]} cannot be read without a fault: {said}")
+                raise Broken(
+                    f"{model}@{version} pp {place[0]} tp {place[1]} cannot be read without a fault:"
+                    f" {said}"
+                )
 
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-            jobs = [pool.submit(verify, *name, *rank) for name, places in sorted(self.truth.items()) for rank in places.items()]
+            jobs = [
+                pool.submit(verify, *name, *rank)
+                for name, places in sorted(self.truth.items())
+                for rank in places.items()
+            ]
             for job in jobs:
                 job.result()
 
@@ -322,10 +376,17 @@ class World:
 
     def _gang(self) -> tuple[str, int, list[int]]:
         job = self.c.job(self.gang)
-        return job["state"], job["attempt"], [r["pid"] for k in job["containers"] for r in k["ranks"]]
+        return (
+            job["state"],
+            job["attempt"],
+            [r["pid"] for k in job["containers"] for r in k["ranks"]],
+        )
 
     def _adopt_gang(self) -> None:
-        until("the gang to run", lambda: self._gang()[0] == "running" and all(map(alive, self._gang()[2])))
+        until(
+            "the gang to run",
+            lambda: self._gang()[0] == "running" and all(map(alive, self._gang()[2])),
+        )
         self.gang_is = self._gang()
         self.job_gone = False
 
@@ -335,11 +396,15 @@ class World:
             return
         state, attempt, pids = self._gang()
         if (state, attempt, pids) != self.gang_is or not all(map(alive, pids)):
-            raise Broken(f"the healthy gang was touched: {self.gang_is} became {(state, attempt, pids)}")
+            raise Broken(
+                f"the healthy gang was touched: {self.gang_is} became {(state, attempt, pids)}"
+            )
 
     def trim(self) -> None:
         """Remove the oldest models and versions, so that a run can go on for long."""
-        imported = sorted({name for name, _ in self.truth if name != BASE}, key=lambda n: int(n.split("-")[1]))
+        imported = sorted(
+            {name for name, _ in self.truth if name != BASE}, key=lambda n: int(n.split("-")[1])
+        )
         versions = sorted(version for name, version in self.truth if name == BASE)
         gone = imported[:-MODELS] + [f"{BASE}@{v}" for v in versions[1:][:-VERSIONS]]
         for name in gone:
@@ -362,9 +427,16 @@ class World:
         mark, seen = str(self.work).encode(), collections.Counter()
         for entry in pathlib.Path("/proc").iterdir():
             try:
-                if not entry.name.isdecimal() or int(entry.name) == os.getpid() or not alive(int(entry.name)):
+                if (
+                    not entry.name.isdecimal()
+                    or int(entry.name) == os.getpid()
+                    or not alive(int(entry.name))
+                ):
                     continue
-                if mark in (entry / "environ").read_bytes() or str(self.c.dir).encode() in (entry / "cmdline").read_bytes():
+                if (
+                    mark in (entry / "environ").read_bytes()
+                    or str(self.c.dir).encode() in (entry / "cmdline").read_bytes()
+                ):
                     seen[(entry / "comm").read_text().strip()] += 1
             except OSError:
                 continue
@@ -377,7 +449,7 @@ class World:
             return []
 
     def _leaks(self) -> str:
-        """"" or the first leftover."""
+        """ "" or the first leftover."""
         kept = self.manifests()
         if len(kept) != len(self.visible()):
             return f"{len(kept)} manifests of {len(self.visible())} visible versions"
@@ -398,7 +470,10 @@ class World:
         for node in rows(self.c.json("store")):
             for tier in node["tiers"]:
                 if tier["tier"] == "L2" and tier["usedBytes"] + tier["writingBytes"]:
-                    return f"{tier['usedBytes'] + tier['writingBytes']} bytes in the L2 of {node['node']}"
+                    return (
+                        f"{tier['usedBytes'] + tier['writingBytes']} bytes in the L2 of"
+                        f" {node['node']}"
+                    )
         if self._shm() - self.base_shm:
             return f"files in /dev/shm: {sorted(self._shm() - self.base_shm)}"
         if self._processes() - self.base_processes:

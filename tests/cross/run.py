@@ -19,14 +19,22 @@ sys.dont_write_bytecode = True
 from support import debian  # noqa: E402
 
 # Debian's name, GNU's, QEMU's and the model it plays.
-MACHINES = {"ppc64le": ("ppc64el", "powerpc64le-linux-gnu", "ppc64le", "power9"),
-            "aarch64": ("arm64", "aarch64-linux-gnu", "aarch64", "cortex-a72")}
+MACHINES = {
+    "ppc64le": ("ppc64el", "powerpc64le-linux-gnu", "ppc64le", "power9"),
+    "aarch64": ("arm64", "aarch64-linux-gnu", "aarch64", "cortex-a72"),
+}
 RECIPE = 1  # of what is unpacked; another number makes it anew
 # Tests that can't pass there, and why.
 NOT_EMULATED = {
-    "hw_test_executor.*": "programs start programs, and the kernel can't run them without binfmt_misc",
-    "net_test_ucx.*|net_test_put_queue|group_test_(conformance_)?net": "UCX's connections over TCP end in an input/output error",
-    "hybridps_test_manager": "QEMU knows no robust mutexes, so who waits for a dead process's does so for ever",
+    "hw_test_executor.*": (
+        "programs start programs, and the kernel can't run them without binfmt_misc"
+    ),
+    "net_test_ucx.*|net_test_put_queue|group_test_(conformance_)?net": (
+        "UCX's connections over TCP end in an input/output error"
+    ),
+    "hybridps_test_manager": (
+        "QEMU knows no robust mutexes, so who waits for a dead process's does so for ever"
+    ),
     "os_test_shm": "QEMU passes no MADV_COLLAPSE on",
 }
 
@@ -57,24 +65,56 @@ def make_sysroot(machine, packages, work, log):
 
 def sysroot(machine, packages):
     digest = hashlib.sha256(f"{RECIPE} {debian.versions(packages)}".encode()).hexdigest()[:8]
-    return debian.kept(debian.cache_folder() / f"sysroot-{machine}-{digest}", functools.partial(make_sysroot, machine, packages),
-                       replaces=f"sysroot-{machine}-*")
+    return debian.kept(
+        debian.cache_folder() / f"sysroot-{machine}-{digest}",
+        functools.partial(make_sysroot, machine, packages),
+        replaces=f"sysroot-{machine}-*",
+    )
 
 
 def emulator(machine, root, build, page):
     _, triple, name, cpu = MACHINES[machine]
     preload = build / "proc_stat.so"
-    subprocess.run([f"{triple}-gcc", f"--sysroot={root}", "-O2", "-Wall", "-shared", "-fPIC", HERE / "proc_stat.c", "-o", preload],
-                   check=True)
+    subprocess.run(
+        [
+            f"{triple}-gcc",
+            f"--sysroot={root}",
+            "-O2",
+            "-Wall",
+            "-shared",
+            "-fPIC",
+            HERE / "proc_stat.c",
+            "-o",
+            preload,
+        ],
+        check=True,
+    )
     command = [f"qemu-{name}-static", "-L", str(root), "-cpu", cpu, "-E", f"LD_PRELOAD={preload}"]
     return command + (["-p", str(page)] if page else [])
 
 
 def configure(machine, root, build, command):
-    done = subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", f"-DCMAKE_TOOLCHAIN_FILE={HERE}/toolchain.cmake",
-                           f"-DHELIOS_TRIPLE={MACHINES[machine][1]}", f"-DCMAKE_SYSROOT={root}", "-DHELIOS_WERROR=ON",
-                           "-DHELIOS_AUDIT=ON", "-DHELIOS_CUDA=OFF", f"-DCMAKE_CROSSCOMPILING_EMULATOR={';'.join(command)}"],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [
+            "cmake",
+            "-S",
+            ROOT,
+            "-B",
+            build,
+            "-G",
+            "Ninja",
+            f"-DCMAKE_TOOLCHAIN_FILE={HERE}/toolchain.cmake",
+            f"-DHELIOS_TRIPLE={MACHINES[machine][1]}",
+            f"-DCMAKE_SYSROOT={root}",
+            "-DHELIOS_WERROR=ON",
+            "-DHELIOS_AUDIT=ON",
+            "-DHELIOS_CUDA=OFF",
+            f"-DCMAKE_CROSSCOMPILING_EMULATOR={';'.join(command)}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         sys.exit(done.stdout[-2000:] + done.stderr)
 
@@ -83,13 +123,22 @@ def main():
     parser = argparse.ArgumentParser(prog="./run cross", description=__doc__)
     parser.add_argument("machine", choices=sorted(MACHINES))
     parser.add_argument("--packages", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--page", type=int, metavar="BYTES",
-                        help="size of a page that the tests see (65536: as on POWER); without it this machine's")
-    parser.add_argument("--build-only", action="store_true", help="compile and link all, run nothing")
+    parser.add_argument(
+        "--page",
+        type=int,
+        metavar="BYTES",
+        help="size of a page that the tests see (65536: as on POWER); without it this machine's",
+    )
+    parser.add_argument(
+        "--build-only", action="store_true", help="compile and link all, run nothing"
+    )
     args, tests = parser.parse_known_args()
     try:
         # ISA-L is for x86 alone.
-        root = sysroot(args.machine, [p for p in args.packages.split() if p.endswith("-dev") and p != "libisal-dev"])
+        root = sysroot(
+            args.machine,
+            [p for p in args.packages.split() if p.endswith("-dev") and p != "libisal-dev"],
+        )
     except debian.Missing as why:
         sys.exit(f"cross: {why}")
     build = ROOT / f"build-{args.machine}"
@@ -100,8 +149,22 @@ def main():
         return
     for name, why in NOT_EMULATED.items():
         say(f"left out: {name}: {why}")
-    sys.exit(subprocess.run(["ctest", "--test-dir", build, "-L", "unit", "--output-on-failure", "-E",
-                             f"^({'|'.join(NOT_EMULATED)})$", *tests], check=False).returncode)
+    sys.exit(
+        subprocess.run(
+            [
+                "ctest",
+                "--test-dir",
+                build,
+                "-L",
+                "unit",
+                "--output-on-failure",
+                "-E",
+                f"^({'|'.join(NOT_EMULATED)})$",
+                *tests,
+            ],
+            check=False,
+        ).returncode
+    )
 
 
 if __name__ == "__main__":

@@ -35,15 +35,25 @@ exec chroot . /usr/bin/env -i CONFINE="$CONFINE" HOME=/root LANG=C.UTF-8 TERM="$
 """
 
 # What Docker leaves to root in a container: no namespaces, mounts or network devices.
-CAPABILITIES = ("chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw sys_chroot mknod "
-                "audit_write setfcap")
+CAPABILITIES = (
+    "chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw"
+    " sys_chroot mknod audit_write setfcap"
+)
 
 
 def make_root(release, work, log):
     """Only what Debian calls minimal: ./run installs the rest."""
     uri, _ = debian.mirror()
     print(f"debian: making a root of {release} (once, half a minute)", flush=True)
-    debian.logged(log, "debootstrap", "--variant=minbase", release, work / "root", uri, env=debian.apt_environment())
+    debian.logged(
+        log,
+        "debootstrap",
+        "--variant=minbase",
+        release,
+        work / "root",
+        uri,
+        env=debian.apt_environment(),
+    )
     for part in pathlib.Path("/etc/apt/apt.conf.d").glob("*"):  # a proxy, for example
         shutil.copy(part, work / "root/etc/apt/apt.conf.d")
     return work / "root"
@@ -55,9 +65,20 @@ def bring(to):
     for old in to.iterdir():
         if not old.name.startswith("build"):
             shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-    files = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
-    names = b"\0".join(name for name in files.stdout.split(b"\0") if name and os.path.lexists(ROOT / os.fsdecode(name)))
-    packed = subprocess.run(["tar", "-c", "--null", "-T", "-"], cwd=ROOT, input=names, capture_output=True, check=True)
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    names = b"\0".join(
+        name
+        for name in files.stdout.split(b"\0")
+        if name and os.path.lexists(ROOT / os.fsdecode(name))
+    )
+    packed = subprocess.run(
+        ["tar", "-c", "--null", "-T", "-"], cwd=ROOT, input=names, capture_output=True, check=True
+    )
     subprocess.run(["tar", "-x", "-C", to], input=packed.stdout, check=True)
 
 
@@ -69,9 +90,15 @@ def confinement():
 def main():
     parser = argparse.ArgumentParser(prog="./run debian", description=__doc__)
     parser.add_argument("--fresh", action="store_true", help="create the root again")
-    parser.add_argument("--container", action="store_true", help="with the capabilities of root in an ordinary container")
+    parser.add_argument(
+        "--container",
+        action="store_true",
+        help="with the capabilities of root in an ordinary container",
+    )
     parser.add_argument("release", help="trixie (Debian 13), for example")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="of ./run, with its arguments [test]")
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, help="of ./run, with its arguments [test]"
+    )
     args = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("debian: this needs root (debootstrap, mounts)")
@@ -85,8 +112,23 @@ def main():
     except debian.Missing as why:
         sys.exit(f"debian: {why}")
     env = {**os.environ, "CONFINE": confinement() if args.container else ""}
-    done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", ENTER, "enter", root,
-                           *(args.command or ["test"])], env=env, check=False)
+    done = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-ec",
+            ENTER,
+            "enter",
+            root,
+            *(args.command or ["test"]),
+        ],
+        env=env,
+        check=False,
+    )
     sys.exit(done.returncode)
 
 

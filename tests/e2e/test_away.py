@@ -21,11 +21,14 @@ from support.cluster import HELIOS, cluster  # noqa: E402
 class Away(unittest.TestCase):
     def commands(self, c):
         """Each reads or writes shards in L3. The file's name shows that it was done."""
-        return {"pull": ("pull", "--model", "m", "--out", c.dir / "rank"),
-                "export": ("model", "export", "m", "--format", "hf", "--out", c.dir / "hf"),
-                "verify": ("model", "verify", "m"), "diff": ("model", "diff", "m", "m"),
-                "reshard": ("model", "reshard", "m", "--tp-size", 2),
-                "import": ("model", "import", c.dir / "llama", "--name", "other")}
+        return {
+            "pull": ("pull", "--model", "m", "--out", c.dir / "rank"),
+            "export": ("model", "export", "m", "--format", "hf", "--out", c.dir / "hf"),
+            "verify": ("model", "verify", "m"),
+            "diff": ("model", "diff", "m", "m"),
+            "reshard": ("model", "reshard", "m", "--tp-size", 2),
+            "import": ("model", "import", c.dir / "llama", "--name", "other"),
+        }
 
     @staticmethod
     def failed(name):
@@ -34,8 +37,13 @@ class Away(unittest.TestCase):
 
     def begin(self, c, command, where):
         """Starts the command; returns once it says that it waits."""
-        process = subprocess.Popen([*map(str, (HELIOS, *where, *command, "-o", "json"))], env=c.env, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [*map(str, (HELIOS, *where, *command, "-o", "json"))],
+            env=c.env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         said = process.stderr.readline()
         self.assertRegex(said, r"^helios: .*; trying again for up to 30 s\n$")
         return process
@@ -54,9 +62,15 @@ class Away(unittest.TestCase):
             self.fill(c)
             supervisor = c.pid("supervisor")
             os.kill(supervisor, signal.SIGSTOP)
-            self.addCleanup(lambda: os.path.exists(f"/proc/{supervisor}") and os.kill(supervisor, signal.SIGCONT))
+            self.addCleanup(
+                lambda: os.path.exists(f"/proc/{supervisor}")
+                and os.kill(supervisor, signal.SIGCONT)
+            )
             c.kill("l3d")
-            waiting = {name: self.begin(c, command, ("--state", c.state)) for name, command in self.commands(c).items()}
+            waiting = {
+                name: self.begin(c, command, ("--state", c.state))
+                for name, command in self.commands(c).items()
+            }
             os.kill(supervisor, signal.SIGCONT)
             for name, process in waiting.items():
                 with self.subTest(command=name):
@@ -68,7 +82,9 @@ class Away(unittest.TestCase):
             self.fill(c)
             c.kill("l3d")
             where = ("--controller", c.info["controller"])
-            process, other = (self.begin(c, self.commands(c)[name], where) for name in ("pull", "import"))
+            process, other = (
+                self.begin(c, self.commands(c)[name], where) for name in ("pull", "import")
+            )
             other.send_signal(signal.SIGINT)  # nothing runs that it could cancel: it ends at once
             out, err = other.communicate(timeout=20)
             self.assertEqual((other.returncode, out, err), (-signal.SIGINT, "", ""))
@@ -82,8 +98,26 @@ class Away(unittest.TestCase):
             for name in ("diff", "import"):  # the others wait as diff does
                 with self.subTest(command=name):
                     command = self.commands(c)[name]
-                    done = subprocess.run([*map(str, (HELIOS, "--controller", c.info["controller"], "--rpc-timeout", "1s", *command))],
-                                          env=c.env, capture_output=True, text=True, timeout=60, check=False)
+                    done = subprocess.run(
+                        [
+                            *map(
+                                str,
+                                (
+                                    HELIOS,
+                                    "--controller",
+                                    c.info["controller"],
+                                    "--rpc-timeout",
+                                    "1s",
+                                    *command,
+                                ),
+                            )
+                        ],
+                        env=c.env,
+                        capture_output=True,
+                        text=True,
+                        timeout=60,
+                        check=False,
+                    )
                     self.assertEqual(done.returncode, self.failed(name), done)
                     first, last = done.stderr.splitlines()
                     self.assertIn("trying again for up to 3 s", first)

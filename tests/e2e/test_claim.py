@@ -23,8 +23,13 @@ class Claim(unittest.TestCase):
     def setUp(self):
         self.tmp = tempfile.TemporaryDirectory(prefix="helios-e2e-claim-")
         self.archive = pathlib.Path(self.tmp.name) / "archive"
-        self.env = {"HELIOS_ARCHIVE_URL": f"dir:{self.archive}", "HELIOS_GC_INTERVAL": "200ms", "HELIOS_GC_GRACE": "200ms",
-                    "HELIOS_L3_QUARANTINE": "100ms", "HELIOS_LOG_LEVEL": "debug"}
+        self.env = {
+            "HELIOS_ARCHIVE_URL": f"dir:{self.archive}",
+            "HELIOS_GC_INTERVAL": "200ms",
+            "HELIOS_GC_GRACE": "200ms",
+            "HELIOS_L3_QUARANTINE": "100ms",
+            "HELIOS_LOG_LEVEL": "debug",
+        }
 
     def tearDown(self):
         self.tmp.cleanup()
@@ -39,9 +44,15 @@ class Claim(unittest.TestCase):
         source, _ = checkpoints.llama(c.dir / f"checkpoint-{name}", hidden=64, seed=seed)
         c.json("model", "import", source, "--name", name, "--tp", 2, "--pp", 2)
         shards = c.json("shard", "ls", "--model", name)["items"]
-        wait_for("all shards to be archived", lambda: {f"{s['id']}.safetensors" for s in shards} <= set(self.files()))
+        wait_for(
+            "all shards to be archived",
+            lambda: {f"{s['id']}.safetensors" for s in shards} <= set(self.files()),
+        )
         models = len(c.json("model", "ls")["items"])
-        wait_for("their manifests to be archived", lambda: sum(f.startswith("6d616e6966657374") for f in self.files()) == models)
+        wait_for(
+            "their manifests to be archived",
+            lambda: sum(f.startswith("6d616e6966657374") for f in self.files()) == models,
+        )
         return shards
 
     def stream(self, c, name):
@@ -54,8 +65,10 @@ class Claim(unittest.TestCase):
         return c.json("info")["pool"]["shards"]
 
     def wait_sweeps(self, log, begun=0):
-        wait_for(f"{SWEEPS} sweeps in {log}",
-                 lambda: len(re.findall("sweep ended", log.read_text()[begun:])) >= SWEEPS)
+        wait_for(
+            f"{SWEEPS} sweeps in {log}",
+            lambda: len(re.findall("sweep ended", log.read_text()[begun:])) >= SWEEPS,
+        )
 
     def restart_controller(self, c, change):
         """Down, `change` the Controller's files, up: pool and archive stay unchanged."""
@@ -77,7 +90,9 @@ class Claim(unittest.TestCase):
         self.assertIn(words, shown)
         self.assertIn(info["cluster"], shown)
         source, _ = checkpoints.llama(c.dir / "checkpoint-more", hidden=64, seed=9)
-        self.assertIn(words, c.refuse("model", "import", source, "--name", "more", "--tp", 1, "--pp", 1))
+        self.assertIn(
+            words, c.refuse("model", "import", source, "--name", "more", "--tp", 1, "--pp", 1)
+        )
 
     def test_a_lost_state_takes_nothing_out_of_pool_and_archive(self):
         with cluster(env=self.env) as c:
@@ -87,13 +102,23 @@ class Claim(unittest.TestCase):
             log, begun, said = self.restart_controller(c, lambda state: shutil.move(state, kept))
             self.assertIn("frees nothing in the pool", said)
             self.wait_sweeps(log, begun)
-            self.assertEqual((self.files(), self.trash(), self.in_pool(c)), (files, [], len(shards)))
+            self.assertEqual(
+                (self.files(), self.trash(), self.in_pool(c)), (files, [], len(shards))
+            )
             self.assert_refused(c, "belongs to cluster")
-            self.assertEqual(len(re.findall(r"\berror\b.*changes nothing in pool and archive", log.read_text()[begun:])), 1)
+            self.assertEqual(
+                len(
+                    re.findall(
+                        r"\berror\b.*changes nothing in pool and archive", log.read_text()[begun:]
+                    )
+                ),
+                1,
+            )
 
             def put_back(state):
                 shutil.rmtree(state)
                 shutil.move(kept, state)
+
             log, begun, said = self.restart_controller(c, put_back)
             self.assertEqual(said, "")
             self.wait_sweeps(log, begun)
@@ -109,14 +134,28 @@ class Claim(unittest.TestCase):
             files, l3 = self.files(), c.json("info")["l3Address"]
             log = c.dir / "other.log"
             with open(log, "wb") as out:
-                other = subprocess.Popen([BUILD / "bin" / "helios-controller", "--l3", l3, "--state", c.dir / "other",
-                                          "--listen", "127.0.0.1:0"], env=c.env, stdout=out, stderr=out)
+                other = subprocess.Popen(
+                    [
+                        BUILD / "bin" / "helios-controller",
+                        "--l3",
+                        l3,
+                        "--state",
+                        c.dir / "other",
+                        "--listen",
+                        "127.0.0.1:0",
+                    ],
+                    env=c.env,
+                    stdout=out,
+                    stderr=out,
+                )
             try:
                 self.wait_sweeps(log)
             finally:
                 other.send_signal(signal.SIGTERM)
                 self.assertEqual(other.wait(30), 0)
-            self.assertEqual((self.files(), self.trash(), self.in_pool(c)), (files, [], len(shards)))
+            self.assertEqual(
+                (self.files(), self.trash(), self.in_pool(c)), (files, [], len(shards))
+            )
             self.assertIn("belongs to cluster", log.read_text())
             self.assertEqual(c.json("info")["claim"], "ok")
             self.assertEqual({s["state"] for s in c.json("shard", "ls")["items"]}, {"sealed"})
@@ -125,7 +164,9 @@ class Claim(unittest.TestCase):
         with cluster(env=self.env) as c:
             self.load(c, "old")
             copy = c.dir / "controller.db"
-            with sqlite3.connect(c.state / "controller" / "controller.db") as db, sqlite3.connect(copy) as to:
+            with sqlite3.connect(c.state / "controller" / "controller.db") as db, sqlite3.connect(
+                copy
+            ) as to:
                 db.backup(to)
             self.load(c, "new", seed=2)
             files, pooled = self.files(), self.in_pool(c)
@@ -134,6 +175,7 @@ class Claim(unittest.TestCase):
                 for path in state.glob("controller.db*"):
                     path.unlink()
                 shutil.copy(copy, state / "controller.db")
+
             log, begun, _ = self.restart_controller(c, restore)
             self.wait_sweeps(log, begun)
             self.assertEqual((self.files(), self.trash(), self.in_pool(c)), (files, [], pooled))
@@ -146,7 +188,9 @@ class Claim(unittest.TestCase):
         with cluster(env=self.env) as c:
             self.load(c, "old")
             copy = c.dir / "controller.db"
-            with sqlite3.connect(c.state / "controller" / "controller.db") as db, sqlite3.connect(copy) as to:
+            with sqlite3.connect(c.state / "controller" / "controller.db") as db, sqlite3.connect(
+                copy
+            ) as to:
                 db.backup(to)
             self.load(c, "new", seed=2)
             files, pool = self.files(), pathlib.Path(c.info["pool"])
@@ -156,6 +200,7 @@ class Claim(unittest.TestCase):
                     path.unlink()
                 shutil.copy(copy, state / "controller.db")
                 pool.unlink()  # as a reboot does
+
             log, begun, _ = self.restart_controller(c, restore)
             self.wait_sweeps(log, begun)
             self.assertEqual((self.files(), self.trash()), (files, []))
@@ -176,14 +221,20 @@ class Claim(unittest.TestCase):
             wait_for("the adoption", lambda: c.json("info")["claim"] == "ok")
             self.wait_sweeps(log, begun)
             self.assertEqual((self.files(), self.trash(), self.stream(c, "m")), (files, [], before))
-            self.assertEqual(json.loads((self.archive / "helios-cluster.json").read_text())["cluster"], c.json("info")["cluster"])
+            self.assertEqual(
+                json.loads((self.archive / "helios-cluster.json").read_text())["cluster"],
+                c.json("info")["cluster"],
+            )
 
             def lose(state):
                 shutil.rmtree(state)
                 self.forget_owner(c)
+
             log, begun, _ = self.restart_controller(c, lose)
             self.wait_sweeps(log, begun)
-            self.assertEqual((self.files(), self.trash(), self.in_pool(c)), (files, [], len(shards)))
+            self.assertEqual(
+                (self.files(), self.trash(), self.in_pool(c)), (files, [], len(shards))
+            )
             self.assert_refused(c, "never claimed")
 
     def test_an_orphan_goes_to_the_trash_and_leaves_it_after_its_time(self):
@@ -195,15 +246,29 @@ class Claim(unittest.TestCase):
 
             def add(_):
                 (self.archive / "01").mkdir(exist_ok=True)
-                shutil.copy(next(self.archive.glob(f"??/{shards[0]['id']}.safetensors")), self.archive / "01" / f"{orphan}.safetensors")
+                shutil.copy(
+                    next(self.archive.glob(f"??/{shards[0]['id']}.safetensors")),
+                    self.archive / "01" / f"{orphan}.safetensors",
+                )
+
             self.restart_controller(c, add)
-            wait_for("the orphan in the trash", lambda: any(orphan in name for name in self.trash()))
+            wait_for(
+                "the orphan in the trash", lambda: any(orphan in name for name in self.trash())
+            )
             self.assertEqual(self.files(), files)
-            moved = rf"warn.*moved to the archive's trash id={orphan} place=dir:{self.archive}/trash/\d+-{orphan}"
-            wait_for("l3d to say where it is", lambda: re.search(moved, (c.state / "log" / "l3d.log").read_text()))
+            moved = (
+                r"warn.*moved to the archive's trash"
+                rf" id={orphan} place=dir:{self.archive}/trash/\d+-{orphan}"
+            )
+            wait_for(
+                "l3d to say where it is",
+                lambda: re.search(moved, (c.state / "log" / "l3d.log").read_text()),
+            )
             wait_for("the trash to be empty", lambda: self.trash() == [])
             self.assertEqual(self.files(), files)
-            wait_for("l3d to say so", lambda: "for good" in (c.state / "log" / "l3d.log").read_text())
+            wait_for(
+                "l3d to say so", lambda: "for good" in (c.state / "log" / "l3d.log").read_text()
+            )
 
 
 if __name__ == "__main__":

@@ -61,7 +61,9 @@ class UpAndDown(unittest.TestCase):
             c.run("down", "--purge")
             shutil.rmtree(c.dir, ignore_errors=True)
 
-    @unittest.skipUnless(socket.has_ipv6 and pathlib.Path("/proc/net/if_inet6").exists(), "this host has no IPv6")
+    @unittest.skipUnless(
+        socket.has_ipv6 and pathlib.Path("/proc/net/if_inet6").exists(), "this host has no IPv6"
+    )
     def test_on_ipv6(self):
         for address in ("::1", "[::1]"):
             with cluster(nodes=1, up=("--address", address)) as c:
@@ -76,11 +78,15 @@ class UpAndDown(unittest.TestCase):
                 return port
             except OSError:
                 return None
+
         port = next(filter(None, map(free_from, range(21000, 31000, 7))))
         for way in ("flag", "environment"):
             c = Cluster(up=("--config", "up.yaml") if way == "flag" else ())
             config = c.dir / "up.yaml"
-            config.write_text(f"plane: {{backbone: lo, backbone_rate: 25Gbit}}\nmetrics.listen: 127.0.0.1:{port}\n")
+            config.write_text(
+                "plane: {backbone: lo, backbone_rate: 25Gbit}\nmetrics.listen:"
+                f" 127.0.0.1:{port}\n"
+            )
             if way == "environment":
                 c.env["HELIOS_CONFIG"] = str(config)
             else:
@@ -92,7 +98,9 @@ class UpAndDown(unittest.TestCase):
                     self.assertEqual(said, f"127.0.0.1:{port + i}")
                     with urllib.request.urlopen(f"http://{said}/metrics", timeout=10) as answer:
                         text = answer.read().decode()
-                    self.assertRegex(text, r'helios_plane_info\{plane="backbone",[^}]*interface="lo"')
+                    self.assertRegex(
+                        text, r'helios_plane_info\{plane="backbone",[^}]*interface="lo"'
+                    )
                 c.down()
                 config.write_text("plane: {backbon: lo}\n")
                 self.assertIn("did you mean 'plane.backbone'", c.refuse(*c.up_args))
@@ -139,8 +147,17 @@ class UpAndDown(unittest.TestCase):
         with socket.socket() as taken, tempfile.TemporaryDirectory() as directory:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
-            command = [BUILD / "bin" / "helios-l3d", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--size", "8MiB",
-                       "--pool", f"{directory}/pool", "--socket", f"{directory}/sock"]
+            command = [
+                BUILD / "bin" / "helios-l3d",
+                "--listen",
+                f"127.0.0.1:{taken.getsockname()[1]}",
+                "--size",
+                "8MiB",
+                "--pool",
+                f"{directory}/pool",
+                "--socket",
+                f"{directory}/sock",
+            ]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual(done.returncode, 1)
             self.assertIn("in use", done.stderr)
@@ -164,19 +181,41 @@ class Models(unittest.TestCase):
         with cluster() as c:
             directory, tensors = checkpoints.llama(c.dir / "hf", layers=2, seed=3)
             before = c.json("info")["pool"]["usedBytes"]
-            done = c.json("model", "import", directory, "--name", "m", "--tp", 2, "--pp", 2, "--vocab-divisor", 1)
+            done = c.json(
+                "model",
+                "import",
+                directory,
+                "--name",
+                "m",
+                "--tp",
+                2,
+                "--pp",
+                2,
+                "--vocab-divisor",
+                1,
+            )
             self.assertGreater(done["shards"], 0)
             # `info` shows the pool as the Controller last saw it; extents are rounded up.
-            wait_for("the pool to hold it", lambda: c.json("info")["pool"]["usedBytes"] >= done["bytes"])
+            wait_for(
+                "the pool to hold it", lambda: c.json("info")["pool"]["usedBytes"] >= done["bytes"]
+            )
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
             out = c.dir / "r.safetensors"
             c.json("pull", "--model", "m", "--pp", 1, "--tp", 0, "--out", out)
             names, data = checkpoints.read(out)
             self.assertEqual(data["decoder.final_layernorm.weight"], tensors["model.norm.weight"])
-            self.assertIn("already exists", c.refuse("model", "import", directory, "--name", "m", "--tp", 1, "--pp", 1)
-                          .replace("exists already", "already exists"))
-            self.assertIn("'nope'", c.refuse("pull", "--model", "nope", "--pp", 0, "--tp", 0, "--out", out))
-            self.assertRegex(c.refuse("pull", "--model", "m", "--pp", 7, "--tp", 0, "--out", out), "pp 7")
+            self.assertIn(
+                "already exists",
+                c.refuse("model", "import", directory, "--name", "m", "--tp", 1, "--pp", 1).replace(
+                    "exists already", "already exists"
+                ),
+            )
+            self.assertIn(
+                "'nope'", c.refuse("pull", "--model", "nope", "--pp", 0, "--tp", 0, "--out", out)
+            )
+            self.assertRegex(
+                c.refuse("pull", "--model", "m", "--pp", 7, "--tp", 0, "--out", out), "pp 7"
+            )
             self.assertGreater(c.json("model", "rm", "m")["bytes"], 0)
             self.assertEqual(c.json("model", "ls")["items"], [])
             wait_for("the pool to be empty", lambda: c.json("info")["pool"]["usedBytes"] == before)
@@ -190,25 +229,48 @@ class Models(unittest.TestCase):
                 damage(bad)
                 text = c.refuse("model", "import", bad, "--name", "bad", "--tp", 2, "--pp", 2)
                 self.assertRegex(text, expected, name)
-            self.assertRegex(c.refuse("model", "import", good, "--name", "bad", "--tp", 3, "--pp", 1), "3")
-            self.assertRegex(c.refuse("model", "import", good, "--name", "bad", "--tp", 1, "--pp", 5), "5")
+            self.assertRegex(
+                c.refuse("model", "import", good, "--name", "bad", "--tp", 3, "--pp", 1), "3"
+            )
+            self.assertRegex(
+                c.refuse("model", "import", good, "--name", "bad", "--tp", 1, "--pp", 5), "5"
+            )
             info = c.json("info")
-            self.assertEqual((info["shards"], info["pool"]["shards"], info["pool"]["usedBytes"]), (0, 0, 0))
+            self.assertEqual(
+                (info["shards"], info["pool"]["shards"], info["pool"]["usedBytes"]), (0, 0, 0)
+            )
             c.json("model", "import", good, "--name", "good", "--tp", 2, "--pp", 2)
 
     def test_an_import_larger_than_the_pool_says_so_and_frees_all(self):
         with cluster(size="1MiB") as c:
             big, _ = checkpoints.llama(c.dir / "hf", layers=2, hidden=256, seed=1)
-            self.assertRegex(c.refuse("model", "import", big, "--name", "big", "--tp", 1, "--pp", 1), "pool|space")
+            self.assertRegex(
+                c.refuse("model", "import", big, "--name", "big", "--tp", 1, "--pp", 1),
+                "pool|space",
+            )
             self.assertEqual(c.json("info")["pool"]["usedBytes"], 0)
 
     def test_a_controller_killed_during_an_import_leaves_no_half_model(self):
         with cluster(size="1GiB", env={"HELIOS_GC_GRACE": "0", "HELIOS_GC_INTERVAL": "200ms"}) as c:
             big, _ = checkpoints.llama(c.dir / "hf", layers=8, hidden=1024, seed=1)
             for daemon in ("controllerd", "l3d"):
-                command = [str(HELIOS), "--state", str(c.state), "model", "import", str(big), "--name", "big",
-                           "--tp", "2", "--pp", "2"]
-                with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as importing:
+                command = [
+                    str(HELIOS),
+                    "--state",
+                    str(c.state),
+                    "model",
+                    "import",
+                    str(big),
+                    "--name",
+                    "big",
+                    "--tp",
+                    "2",
+                    "--pp",
+                    "2",
+                ]
+                with subprocess.Popen(
+                    command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                ) as importing:
                     wait_for("the import to write", lambda: c.json("info")["pool"]["usedBytes"] > 0)
                     c.kill(daemon)
                     importing.wait(60)
@@ -217,7 +279,9 @@ class Models(unittest.TestCase):
                 self.assertIn(models, ([], ["big"]))  # all or nothing
                 if models:
                     c.json("model", "rm", "big")
-                wait_for("orphans to be freed", lambda: c.json("info")["pool"]["usedBytes"] == 0, 30)
+                wait_for(
+                    "orphans to be freed", lambda: c.json("info")["pool"]["usedBytes"] == 0, 30
+                )
 
 
 class Jobs(unittest.TestCase):
@@ -229,8 +293,11 @@ class Jobs(unittest.TestCase):
             self.assertRegex(c.run("describe", job).stdout, rf"{job}\.1\.0 +running +- ")
             slots = {(k["node"], k["numaId"]) for k in described["plan"]["containers"]}
             self.assertEqual(len(slots), 4)
-            where = {r["rank"]: (k["node"], r["pp"], r["tp"]) for k in described["plan"]["containers"]
-                     for r in k["ranks"]}
+            where = {
+                r["rank"]: (k["node"], r["pp"], r["tp"])
+                for k in described["plan"]["containers"]
+                for r in k["ranks"]
+            }
             self.assertEqual(where[0][0], where[1][0])  # a tensor group on one server
             self.assertNotEqual(where[0][0], where[2][0])  # stages on different servers
             stop.touch()
@@ -239,15 +306,28 @@ class Jobs(unittest.TestCase):
                 text = c.log(job, rank)
                 self.assertIn(f"rank {rank} of 4", text)
                 self.assertIn("bye", text)
-                for line in (f"GLOBAL_RANK={rank}", f"PIPELINE_PARALLEL_RANK={rank // 2}",
-                             f"TENSOR_PARALLEL_RANK={rank % 2}", "DATA_PARALLEL_RANK=0",
-                             "CONTROLLER_L3_CACHE_ADDRESS=", f"HELIOS_JOB={job}", "HELIOS_ATTEMPT=1", "MASTER_ADDR="):
+                for line in (
+                    f"GLOBAL_RANK={rank}",
+                    f"PIPELINE_PARALLEL_RANK={rank // 2}",
+                    f"TENSOR_PARALLEL_RANK={rank % 2}",
+                    "DATA_PARALLEL_RANK=0",
+                    "CONTROLLER_L3_CACHE_ADDRESS=",
+                    f"HELIOS_JOB={job}",
+                    "HELIOS_ATTEMPT=1",
+                    "MASTER_ADDR=",
+                ):
                     self.assertIn(line, text)
-            for flags, shown in (((), text), (("--offset", 3), text[3:]), (("--tail", 2), "".join(text.splitlines(True)[-2:])),
-                                 (("--offset", 1 << 30), ""),
-                                 (("-f", "--offset", 1 << 30), "")):
+            for flags, shown in (
+                ((), text),
+                (("--offset", 3), text[3:]),
+                (("--tail", 2), "".join(text.splitlines(True)[-2:])),
+                (("--offset", 1 << 30), ""),
+                (("-f", "--offset", 1 << 30), ""),
+            ):
                 self.assertEqual(c.run("logs", job, "--rank", 3, *flags).stdout, shown, flags)
-            self.assertTrue(all(s["job"] == "" for n in c.json("nodes")["items"] for s in n["slots"]))
+            self.assertTrue(
+                all(s["job"] == "" for n in c.json("nodes")["items"] for s in n["slots"])
+            )
 
     def test_a_controller_restart_loses_nothing_and_readopts_ranks(self):
         with cluster() as c:
@@ -287,22 +367,46 @@ class Jobs(unittest.TestCase):
 
     def test_an_agent_that_a_service_manager_restarts_at_another_port_keeps_its_ranks(self):
         with cluster(nodes=1, slots=1) as c, contextlib.ExitStack() as stack:
+
             def agent():
                 log = stack.enter_context(open(c.dir / "own.log", "a", encoding="utf-8"))
-                process = subprocess.Popen([BUILD / "bin/helios-agent", "--name", "own", "--controller", c.info["controller"], "--state",
-                                            c.dir / "own", "--rank-address", "127.0.0.1"], env=c.env, stdin=subprocess.DEVNULL,
-                                           stdout=log, stderr=log)
+                process = subprocess.Popen(
+                    [
+                        BUILD / "bin/helios-agent",
+                        "--name",
+                        "own",
+                        "--controller",
+                        c.info["controller"],
+                        "--state",
+                        c.dir / "own",
+                        "--rank-address",
+                        "127.0.0.1",
+                    ],
+                    env=c.env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
                 stack.callback(process.wait, 30)
                 stack.callback(process.terminate)
                 return process
 
             def registered(times):
-                wait_for("the agent to register", lambda: (c.dir / "own.log").read_text().count("agent: registered") == times)
+                wait_for(
+                    "the agent to register",
+                    lambda: (c.dir / "own.log").read_text().count("agent: registered") == times,
+                )
 
             c.kill("node-0")
             first = agent()
             registered(1)
-            wait_for("node-0 to be lost", lambda: [n["node"]["name"] for n in c.json("nodes")["items"] if n["state"] == "ready"] == ["own"])
+            wait_for(
+                "node-0 to be lost",
+                lambda: [
+                    n["node"]["name"] for n in c.json("nodes")["items"] if n["state"] == "ready"
+                ]
+                == ["own"],
+            )
             stop = c.dir / "stop"
             job = c.submit((SLEEPER % stop).replace("_size: 2", "_size: 1"))
             [pid] = [r["pid"] for k in c.wait_job(job, "running")["containers"] for r in k["ranks"]]
@@ -319,14 +423,21 @@ class Jobs(unittest.TestCase):
             text = SLEEPER % (c.dir / "never") + "restarts: 1\n"
             job = c.submit(text)
             for attempt in (1, 2):
-                running = wait_for(f"attempt {attempt}", lambda a=attempt: (d := c.job(job))["state"] == "running" and
-                                   d["attempt"] == a and d, 30)
+                running = wait_for(
+                    f"attempt {attempt}",
+                    lambda a=attempt: (d := c.job(job))["state"] == "running"
+                    and d["attempt"] == a
+                    and d,
+                    30,
+                )
                 pid = running["containers"][2]["ranks"][0]["pid"]
                 self.assertGreater(pid, 0)
                 os.kill(pid, signal.SIGKILL)
             failed = c.wait_job(job, "failed")
             self.assertRegex(failed["reason"], "rank 2.*(signal 9|killed)")
-            self.assertTrue(all(s["job"] == "" for n in c.json("nodes")["items"] for s in n["slots"]))
+            self.assertTrue(
+                all(s["job"] == "" for n in c.json("nodes")["items"] for s in n["slots"])
+            )
 
     def test_cancel_ends_every_process(self):
         with cluster() as c:
@@ -335,11 +446,17 @@ class Jobs(unittest.TestCase):
             c.json("cancel", job)
             c.wait_job(job, "cancelled")
             wait_for("ranks to end", lambda: not any(alive(p) for p in pids))
-            self.assertIn(f"job {job} is cancelled", c.refuse("drill", "--job", job, "--faults", "kill,bitflip"))
+            self.assertIn(
+                f"job {job} is cancelled",
+                c.refuse("drill", "--job", job, "--faults", "kill,bitflip"),
+            )
 
     def test_a_name_that_means_several_jobs_is_refused_with_their_ids(self):
         with cluster(nodes=1, slots=2) as c:
-            text = "jobName: dup\ncommand: [/bin/sh, -c, 'echo of $HELIOS_JOB; while [ ! -e %s/%d ]; do sleep 0.2; done']\n"
+            text = (
+                "jobName: dup\ncommand: [/bin/sh, -c, 'echo of $HELIOS_JOB; while [ ! -e %s/%d ];"
+                " do sleep 0.2; done']\n"
+            )
             one, two = (c.submit(text % (c.dir, i)) for i in (1, 2))
             for job in (one, two):
                 c.wait_job(job, "running")
@@ -371,12 +488,17 @@ class Jobs(unittest.TestCase):
 
     def test_the_list_of_jobs_is_newest_first_with_times_and_fits_the_terminal(self):
         with cluster(nodes=1, slots=1) as c:
-            text = "jobName: %s\nparallelism: {tensor_parallel_size: 1}\ncommand: [/bin/sh, -c, '%s']\n"
+            text = (
+                "jobName: %s\nparallelism: {tensor_parallel_size: 1}\ncommand: [/bin/sh, -c,"
+                " '%s']\n"
+            )
             jobs = [c.submit(text % ("tick", "sleep 1.2"))]
             done = c.wait_job(jobs[0], "succeeded")
             jobs.append(c.submit(text % ("tick", "true")))
             c.wait_job(jobs[1], "succeeded")
-            jobs.append(c.submit(text % ("tock", "exit 3") + "workdir: /no/such/" + "long/" * 40 + "\n"))
+            jobs.append(
+                c.submit(text % ("tock", "exit 3") + "workdir: /no/such/" + "long/" * 40 + "\n")
+            )
             c.wait_job(jobs[2], "failed")
             listed = c.json("list")["items"]
             self.assertEqual([j["id"] for j in listed], jobs[::-1])
@@ -407,10 +529,22 @@ class Jobs(unittest.TestCase):
     def test_bad_job_files_are_one_sentence_with_their_place(self):
         with cluster() as c:
             cases = [
-                (SLEEPER.replace("tensor_parallel_size: 2", "tensor_paralel_size: 2"), "job.yaml:3:.*tensor_parallel_size"),
-                (SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 0"), "job.yaml:3:.*pipeline_parallel_size"),
-                (SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 200"), "slots"),
-                ("jobName: [", "job.yaml:2:1:"),  # the list is not closed: libyaml's position is after the last line
+                (
+                    SLEEPER.replace("tensor_parallel_size: 2", "tensor_paralel_size: 2"),
+                    "job.yaml:3:.*tensor_parallel_size",
+                ),
+                (
+                    SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 0"),
+                    "job.yaml:3:.*pipeline_parallel_size",
+                ),
+                (
+                    SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 200"),
+                    "slots",
+                ),
+                (
+                    "jobName: [",
+                    "job.yaml:2:1:",
+                ),  # the list is not closed: libyaml's position is after the last line
                 (SLEEPER + "model: {name: nope}\n", "'nope'"),
                 ("jobName: x\ncommand: 'true'\n\0restarts: many\n", "NUL"),
                 (f"jobName: x\ncommand: 'true'\nworkdir: {'d' * 65530}\n", "workdir has"),
@@ -425,7 +559,9 @@ class Jobs(unittest.TestCase):
     def test_plan_and_submit_refuse_the_same_jobs_with_the_same_words(self):
         with cluster() as c:
             spec = ROOT / "examples" / "spec-job.yaml"  # the specification's own, for Kubernetes
-            line = 1 + spec.read_text().splitlines().index(next(n for n in spec.read_text().splitlines() if "dockerImage" in n))
+            line = 1 + spec.read_text().splitlines().index(
+                next(n for n in spec.read_text().splitlines() if "dockerImage" in n)
+            )
             path = c.dir / "job.yaml"
             cases = [
                 (spec.read_text(), f"job.yaml:{line}:1: dockerImage: "),
@@ -433,11 +569,17 @@ class Jobs(unittest.TestCase):
                 ("jobName: x\n", "command"),
                 ("jobName: x\nmodel: {name: gone}\ncommand: 'true'\n", "'gone'"),
                 (f"jobName: x\ncommand: 'true'\nworkdir: {'d' * 65530}\n", "workdir has"),
-                ("jobName: x\ncommand: 'true'\nresources: {gpus_per_rank: 1}\n", "can never run here.*GPU"),
+                (
+                    "jobName: x\ncommand: 'true'\nresources: {gpus_per_rank: 1}\n",
+                    "can never run here.*GPU",
+                ),
             ]
             for text, expected in cases:
                 path.write_text(text)
-                told = [c.refuse(command, path).replace(f"Controller.{command}Job", "") for command in ("plan", "submit")]
+                told = [
+                    c.refuse(command, path).replace(f"Controller.{command}Job", "")
+                    for command in ("plan", "submit")
+                ]
                 self.assertRegex(told[0], expected)
                 self.assertRegex(told[1], expected)
             self.assertEqual(c.json("list")["items"], [])
@@ -446,12 +588,18 @@ class Jobs(unittest.TestCase):
         with cluster() as c:
             path = c.dir / "job.yaml"
             for size, status, never in ((2, 0, False), (4, 1, True)):
-                path.write_text(SLEEPER.replace("tensor_parallel_size: 2", f"tensor_parallel_size: {size}") % "x")
+                path.write_text(
+                    SLEEPER.replace("tensor_parallel_size: 2", f"tensor_parallel_size: {size}")
+                    % "x"
+                )
                 self.assertEqual(c.run("plan", path).returncode, status)
                 done = c.run("plan", path, "-o", "json")
                 self.assertEqual(done.returncode, status, done.stderr)
                 plan = json.loads(done.stdout)  # printed in either case
-                self.assertEqual((plan["feasible"], plan["never"], plan["worldSize"]), (status == 0, never, 2 * size))
+                self.assertEqual(
+                    (plan["feasible"], plan["never"], plan["worldSize"]),
+                    (status == 0, never, 2 * size),
+                )
             job = c.submit(SLEEPER % (c.dir / "stop"))
             c.wait_job(job, "running")
             path.write_text(SLEEPER % "x")

@@ -23,7 +23,7 @@ os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
 from helios import _abi, _loader  # noqa: E402
 
 NOTICED_S = 1.0  # time to notice a dead owner
-SLACK_S = 3.0    # for a loaded machine
+SLACK_S = 3.0  # for a loaded machine
 
 
 def fault(path, kind, result):
@@ -32,9 +32,13 @@ def fault(path, kind, result):
 
 
 class DeviceView(_loader.Sized):
-    _fields_ = [("size", ctypes.c_size_t), ("host", ctypes.c_void_p),
-                ("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64),
-                ("device", ctypes.c_char * 96)]
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("host", ctypes.c_void_p),
+        ("address", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("device", ctypes.c_char * 96),
+    ]
 
 
 class Copies(StoreCase):
@@ -61,7 +65,11 @@ class Copies(StoreCase):
             pool.seek(at)
             pool.write(struct.pack("<QQQQII", hi, lo, offset, size, crc, table))
             pool.seek(at + 48)
-            pool.write(struct.pack("<I", zlib.crc32(struct.pack("<QQQQII", hi, lo, offset, size, table, crc))))
+            pool.write(
+                struct.pack(
+                    "<I", zlib.crc32(struct.pack("<QQQQII", hi, lo, offset, size, table, crc))
+                )
+            )
 
     def first(self, client):
         return max(client.request_shards("m", -1, 0, 0).shards, key=lambda s: s.size)
@@ -83,11 +91,17 @@ class Copies(StoreCase):
     def test_a_copy_that_differs_from_the_catalogue_is_not_reported_as_made(self):
         name = self.copy(self.first(self.client()), "node-0")
         self.c.kill("node-0")
-        self.change_crc(pathlib.Path(self.c.info["pool"].removesuffix(".pool") + "-node-0.l2"), name)
+        self.change_crc(
+            pathlib.Path(self.c.info["pool"].removesuffix(".pool") + "-node-0.l2"), name
+        )
         self.c.up()
-        copies = lambda: [(x["tier"], x["node"]) for x in self.c.json("shard", "show", name)["copies"]]
+        copies = lambda: [
+            (x["tier"], x["node"]) for x in self.c.json("shard", "show", name)["copies"]
+        ]
         wait_for("the node's copy to be ignored", lambda: copies() == [("L3", "")])
-        self.assertIn("differs from the catalogue", self.c.refuse("shard", "copy", name, "--to", "node-0"))
+        self.assertIn(
+            "differs from the catalogue", self.c.refuse("shard", "copy", name, "--to", "node-0")
+        )
         self.c.json("shard", "drop", name, "--from", "node-0")
         self.c.json("shard", "copy", name, "--to", "node-0")
         self.assertIn(("L2", "node-0"), copies())
@@ -103,7 +117,9 @@ class Copies(StoreCase):
         self.assertEqual(lib.helios_map_device(*ask), 0, lib.helios_last_error())
         self.assertEqual(ctypes.string_at(view.host, view.bytes), whole)
         self.assertEqual(view.device, b"emu:0")
-        self.assertRegex(self.c.refuse("shard", "drop", name, "--from", "node-0:l1"), "pinned|in use|mapped|busy")
+        self.assertRegex(
+            self.c.refuse("shard", "drop", name, "--from", "node-0:l1"), "pinned|in use|mapped|busy"
+        )
         self.assertEqual(lib.helios_unmap_device(client._use(), ctypes.byref(view)), 0)
         self.assertEqual(lib.helios_unmap_device(client._use(), ctypes.byref(view)), -1)
         self.c.json("shard", "drop", name, "--from", "node-0:l1")
@@ -121,7 +137,10 @@ class Copies(StoreCase):
         self.assertLess(took, NOTICED_S + SLACK_S)
         client.close()  # its last report
         told = 'helios_fault_total{cause="read-elsewhere",path="tcp"} 1'
-        wait_for("the Controller to know of it", lambda: told in self.c.run("metrics", "controller").stdout)
+        wait_for(
+            "the Controller to know of it",
+            lambda: told in self.c.run("metrics", "controller").stdout,
+        )
         fault("tcp-read", "kill", f"served-by-another-node ({took:.2f} s)")
 
     def test_a_bad_byte_in_the_pool_is_healed_from_a_nodes_copy(self):
@@ -153,9 +172,15 @@ class Copies(StoreCase):
             name = self.copy(shard, node)
         verified = self.c.json("shard", "show", name, "--verify")["verify"]
         self.assertTrue(verified["ok"])
-        self.assertEqual(sorted((x["tier"], x["node"], x["device"], x["state"]) for x in verified["copies"]),
-                         [("L1", "node-0", "emu:0", "ok"), ("L2", "node-0", "", "ok"), ("L2", "node-1", "", "ok"),
-                          ("L3", "", "", "ok")])
+        self.assertEqual(
+            sorted((x["tier"], x["node"], x["device"], x["state"]) for x in verified["copies"]),
+            [
+                ("L1", "node-0", "emu:0", "ok"),
+                ("L2", "node-0", "", "ok"),
+                ("L2", "node-1", "", "ok"),
+                ("L3", "", "", "ok"),
+            ],
+        )
         client.close()
         store = pathlib.Path(self.nodes["node-1"]["storeSocket"].removesuffix(".sock"))
         at = store.read_bytes().find(whole)
@@ -168,9 +193,15 @@ class Copies(StoreCase):
                 self.c.json("shard", "drop", name, "--from", drop)
             shown = self.c.run("shard", "show", name, "--verify")
             self.assertNotEqual(shown.returncode, 0)
-            lines = [x.removeprefix("verified    ") for x in shown.stdout.splitlines() if x.startswith("verified")]
+            lines = [
+                x.removeprefix("verified    ")
+                for x in shown.stdout.splitlines()
+                if x.startswith("verified")
+            ]
             self.assertEqual(len(lines), 3 if drop else 4)
-            self.assertIn(f"L2 of node-1: bad: chunk {last} (bytes {last << 20} to {len(whole) - 1})", lines)
+            self.assertIn(
+                f"L2 of node-1: bad: chunk {last} (bytes {last << 20} to {len(whole) - 1})", lines
+            )
             self.assertEqual(sum(x.endswith(": ok, every chunk") for x in lines), len(lines) - 1)
             self.assertIn(f"L2 of node-1 (chunks {last})", shown.stderr)
         self.c.kill("l3d")  # the nodes' copies are verified without L3
@@ -194,8 +225,9 @@ class Copies(StoreCase):
         up.start()
         self.assertEqual(bytes(client.map(shard).buffer()), whole)
         up.join()
-        wait_for("the store's copy to be good again",
-                 lambda: store.read_bytes().find(whole) > 0, 20)
+        wait_for(
+            "the store's copy to be good again", lambda: store.read_bytes().find(whole) > 0, 20
+        )
         fault("shm", "corrupt", "passed-over-and-replaced")
 
 

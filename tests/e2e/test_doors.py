@@ -32,13 +32,31 @@ for _ in range(30):
 def listening(pids):
     """Lines of `ss` about TCP and UDP ports of these processes."""
     shown = subprocess.run(["ss", "-lntup"], capture_output=True, text=True, check=True).stdout
-    return [line for line in shown.splitlines() if set(map(int, re.findall(r"pid=(\d+)", line))) & set(pids)]
+    return [
+        line
+        for line in shown.splitlines()
+        if set(map(int, re.findall(r"pid=(\d+)", line))) & set(pids)
+    ]
 
 
 def as_stranger(*command):
-    return subprocess.run(["setpriv", "--reuid", STRANGER, "--regid", "nogroup", "--clear-groups", *map(str, command)],
-                          capture_output=True, text=True, timeout=60, check=False, cwd="/",
-                          env={"PATH": os.environ["PATH"], "HELIOS_CONFIG": "", "HOME": "/"})
+    return subprocess.run(
+        [
+            "setpriv",
+            "--reuid",
+            STRANGER,
+            "--regid",
+            "nogroup",
+            "--clear-groups",
+            *map(str, command),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "HELIOS_CONFIG": "", "HOME": "/"},
+    )
 
 
 def readable_program(into):
@@ -52,7 +70,9 @@ def readable_program(into):
 class Doors(unittest.TestCase):
     def pids(self, c):
         doc = json.loads((c.state / "cluster.json").read_text())
-        return [entry["pid"] for entry in doc.values() if isinstance(entry, dict) and "pid" in entry]
+        return [
+            entry["pid"] for entry in doc.values() if isinstance(entry, dict) and "pid" in entry
+        ]
 
     def test_no_port_is_open_and_nobody_else_may_enter_the_directory(self):
         with cluster(up=("--l2-size", "16MiB")) as c:
@@ -88,14 +108,23 @@ class Doors(unittest.TestCase):
             # directory permissions are opened: the daemons themselves must refuse
             for path in (c.dir, c.state, c.state / "run", *(c.state / "run").iterdir()):
                 path.chmod(0o777)
-            self.knock_often(c, "SEQPACKET", "l3.sock", "l3d.log", "pool socket: client refused: process")
-            self.knock_often(c, "STREAM", "controllerd.sock", "controllerd.log", "a connection was refused")
+            self.knock_often(
+                c, "SEQPACKET", "l3.sock", "l3d.log", "pool socket: client refused: process"
+            )
+            self.knock_often(
+                c, "STREAM", "controllerd.sock", "controllerd.log", "a connection was refused"
+            )
             for name in ("controllerd", "l3d", "node-0"):
                 with self.subTest(name):
-                    done = as_stranger(program, "--controller", f"unix:{c.state}/run/{name}.sock", "info")
+                    done = as_stranger(
+                        program, "--controller", f"unix:{c.state}/run/{name}.sock", "info"
+                    )
                     self.assertEqual(done.returncode, 1, done.stdout)
                     log = c.state / "log" / f"{name}.log"
-                    wait_for(f"{name} to say whom it has refused", lambda: "a connection was refused" in log.read_text())
+                    wait_for(
+                        f"{name} to say whom it has refused",
+                        lambda: "a connection was refused" in log.read_text(),
+                    )
             self.assertEqual(c.json("info")["l3State"], "ready")  # its own user is served
 
 
@@ -104,7 +133,9 @@ class Secret(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.c = cls.enterClassContext(cluster(nodes=1, slots=1, tcp=True, secret=None, up=("--l2-size", "16MiB")))
+        cls.c = cls.enterClassContext(
+            cluster(nodes=1, slots=1, tcp=True, secret=None, up=("--l2-size", "16MiB"))
+        )
         cls.doc = json.loads((cls.c.state / "cluster.json").read_text())
         cls.wrong = cls.c.dir / "wrong"
         cls.wrong.write_text("not the secret of this cluster\n")
@@ -112,8 +143,15 @@ class Secret(unittest.TestCase):
 
     def peer(self, secret, *args, stdin=""):
         """Runs tests/net_peer with this secret file ("" = none); returns its status."""
-        done = subprocess.run([BUILD / "tests" / "net_peer", *map(str, args)], input=stdin, capture_output=True, text=True,
-                              timeout=60, check=False, env={**os.environ, "HELIOS_AUTH_SECRET_FILE": str(secret)})
+        done = subprocess.run(
+            [BUILD / "tests" / "net_peer", *map(str, args)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "HELIOS_AUTH_SECRET_FILE": str(secret)},
+        )
         self.assertTrue(done.stdout, done.stderr)
         return {"status": "OK", "error": "", **json.loads(done.stdout.splitlines()[-1])}
 
@@ -128,14 +166,29 @@ class Secret(unittest.TestCase):
         self.assertEqual(stat.S_IMODE(os.stat(self.doc["secretFile"]).st_mode), 0o600)
 
     def test_rpc_says_what_is_missing_and_counts_it(self):
-        for daemon, interface, method in (("controllerd", "Controller", "clusterInfo"), ("l3d", "L3", "poolInfo"),
-                                          ("node-0", "Agent", "info")):
+        for daemon, interface, method in (
+            ("controllerd", "Controller", "clusterInfo"),
+            ("l3d", "L3", "poolInfo"),
+            ("node-0", "Agent", "info"),
+        ):
             with self.subTest(daemon):
-                self.refused("rpc", self.doc[daemon]["address"], interface, stdin=f"{method} {{}}\n")
-                said = self.peer("", "rpc", self.doc[daemon]["address"], interface, stdin=f"{method} {{}}\n")
+                self.refused(
+                    "rpc", self.doc[daemon]["address"], interface, stdin=f"{method} {{}}\n"
+                )
+                said = self.peer(
+                    "", "rpc", self.doc[daemon]["address"], interface, stdin=f"{method} {{}}\n"
+                )
                 self.assertEqual(said["status"], "EPERM")
-                self.assertIn("the server wants the cluster's secret: set auth.secret_file", said["error"])
-                wrong = self.peer(self.wrong, "rpc", self.doc[daemon]["address"], interface, stdin=f"{method} {{}}\n")
+                self.assertIn(
+                    "the server wants the cluster's secret: set auth.secret_file", said["error"]
+                )
+                wrong = self.peer(
+                    self.wrong,
+                    "rpc",
+                    self.doc[daemon]["address"],
+                    interface,
+                    stdin=f"{method} {{}}\n",
+                )
                 self.assertIn("does not know this cluster's secret", wrong["error"])
                 log = (self.c.state / "log" / f"{daemon}.log").read_text()
                 self.assertIn("a connection was refused", log)
@@ -145,15 +198,34 @@ class Secret(unittest.TestCase):
         self.refused("put", self.doc["l3d"]["dataAddress"], 4096, 5000)
 
     def test_migrations_want_it(self):
-        self.refused("send", self.doc["node-0"]["migrateAddress"], 256 << 10, uuid.uuid4().hex, 256 << 10, 1000, 3000, "off")
-        counted = re.compile(r'^helios_fault_total{cause="no-secret",path="zmq"} [1-9]', re.MULTILINE)
-        wait_for("node-0 to count whom it has refused", lambda: counted.search(self.c.run("metrics", "node-0").stdout))
-        self.assertIn("the peer does not know the cluster's secret", (self.c.state / "log" / "node-0.log").read_text())
+        self.refused(
+            "send",
+            self.doc["node-0"]["migrateAddress"],
+            256 << 10,
+            uuid.uuid4().hex,
+            256 << 10,
+            1000,
+            3000,
+            "off",
+        )
+        counted = re.compile(
+            r'^helios_fault_total{cause="no-secret",path="zmq"} [1-9]', re.MULTILINE
+        )
+        wait_for(
+            "node-0 to count whom it has refused",
+            lambda: counted.search(self.c.run("metrics", "node-0").stdout),
+        )
+        self.assertIn(
+            "the peer does not know the cluster's secret",
+            (self.c.state / "log" / "node-0.log").read_text(),
+        )
 
     def test_ranks_are_told(self):
-        job = self.c.submit("jobName: told\nparallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, "
-                            "data_parallel_size: 1}\nresources: {ranks_per_slot: 1}\n"
-                            "command: [/usr/bin/python3, -c, 'import helios; helios.init(); print(\"in\")']\n")
+        job = self.c.submit(
+            "jobName: told\nparallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, "
+            "data_parallel_size: 1}\nresources: {ranks_per_slot: 1}\n"
+            "command: [/usr/bin/python3, -c, 'import helios; helios.init(); print(\"in\")']\n"
+        )
         done = self.c.wait_job(job, "succeeded", "failed")
         self.assertEqual(done["state"], "succeeded", self.c.log(job))
 

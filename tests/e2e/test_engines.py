@@ -29,13 +29,20 @@ class Engines(unittest.TestCase):
         if cls.docker.why:
             raise unittest.SkipTest(cls.docker.why)
         cls.docker.add(IMAGE)
-        cls.suite = subprocess.Popen([SUITE], env={**os.environ, "HELIOS_TEST_ENGINE": "docker", "HELIOS_TEST_IMAGE": IMAGE},
-                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        cls.suite = subprocess.Popen(
+            [SUITE],
+            env={**os.environ, "HELIOS_TEST_ENGINE": "docker", "HELIOS_TEST_IMAGE": IMAGE},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         cls.addClassCleanup(cls.suite.kill)
         cls.c = Cluster.of_class(cls, nodes=1, slots=2, up=("--executor", "docker"))
 
     def containers(self, job=""):
-        return self.docker.run("ps", "--all", "--quiet", "--filter", f"label=helios.job{job and '=' + job}").split()
+        return self.docker.run(
+            "ps", "--all", "--quiet", "--filter", f"label=helios.job{job and '=' + job}"
+        ).split()
 
     def test_8_docker_passes_the_suite_of_all_executors(self):
         printed, _ = self.suite.communicate(timeout=280)
@@ -44,10 +51,12 @@ class Engines(unittest.TestCase):
         wait_for("docker to be empty", lambda: not self.containers())
 
     def test_1_a_gang_runs_in_its_image_on_its_slots_and_leaves_nothing(self):
-        text = (f"jobName: gang\ndockerImage: {IMAGE}\nparallelism: {{tensor_parallel_size: 2}}\n"
-                "command: [/bin/sh, -c, 'echo $GLOBAL_RANK of $WORLD_SIZE; ls /in; cat /proc/self/cgroup | grep memory; "
-                "test -S ${HELIOS_CONTROLLER#unix:} && echo reached; exit $GLOBAL_RANK']\n"
-                "resources: {memory: 64MiB, ranks_per_slot: 1}\n")
+        text = (
+            f"jobName: gang\ndockerImage: {IMAGE}\nparallelism: {{tensor_parallel_size:"
+            " 2}\ncommand: [/bin/sh, -c, 'echo $GLOBAL_RANK of $WORLD_SIZE; ls /in; cat"
+            " /proc/self/cgroup | grep memory; test -S ${HELIOS_CONTROLLER#unix:} && echo"
+            " reached; exit $GLOBAL_RANK']\nresources: {memory: 64MiB, ranks_per_slot: 1}\n"
+        )
         c = self.c
         (c.dir / "data").mkdir()
         (c.dir / "data" / "corpus").touch()
@@ -59,12 +68,16 @@ class Engines(unittest.TestCase):
         self.assertIn("docker", words[2])
         wait_for("docker to be empty", lambda: not self.containers(job))
         # It is in no registry: every attempt runs its id.
-        self.assertEqual(end["image"], self.docker.run("image", "inspect", "--format={{.Id}}", IMAGE))
+        self.assertEqual(
+            end["image"], self.docker.run("image", "inspect", "--format={{.Id}}", IMAGE)
+        )
 
         # Options that this executor can't honour are refused by name, before anything runs.
         path = c.dir / "bad.yaml"
         path.write_text(f"jobName: x\ndockerImage: {IMAGE}\nvenv: /v\ncommand: [true]\n")
-        self.assertIn("bad.yaml:3:1: venv: the executor docker can't honour it", c.refuse("submit", path))
+        self.assertIn(
+            "bad.yaml:3:1: venv: the executor docker can't honour it", c.refuse("submit", path)
+        )
         path.write_text("jobName: x\ncommand: ['true']\n")
         self.assertIn("dockerImage is missing", c.refuse("submit", path))
 
@@ -73,14 +86,23 @@ class Engines(unittest.TestCase):
         self.assertIn("image localhost:1/no/such:2 is not available", end["reason"])
 
     def test_2_want_of_memory_names_limit_and_rank_and_shows_the_kernels_words(self):
-        job = self.c.submit(f"jobName: eater\ndockerImage: {IMAGE}\nresources: {{memory: 64MiB, ranks_per_slot: 1}}\n"
-                            "command: [/bin/sh, -c, 'dd if=/dev/zero of=/dev/null bs=300M count=1; exit 3']\n")
+        job = self.c.submit(
+            f"jobName: eater\ndockerImage: {IMAGE}\nresources: {{memory: 64MiB, ranks_per_slot:"
+            " 1}\ncommand: [/bin/sh, -c, 'dd if=/dev/zero of=/dev/null bs=300M count=1; exit"
+            " 3']\n"
+        )
         end = self.c.wait_job(job, "failed")
-        self.assertIn("rank 0 exited with code 3 (out of memory: the container's limit is 64 MiB)", end["reason"])
+        self.assertIn(
+            "rank 0 exited with code 3 (out of memory: the container's limit is 64 MiB)",
+            end["reason"],
+        )
         first = wait_for("the first failure", lambda: next(iter(self.c.job(job)["failures"]), None))
         self.assertEqual((first["kind"], first["rank"]), ("memory", 0))
         if os.access("/dev/kmsg", os.R_OK):  # of a child of the rank, in its container
-            self.assertRegex(self.c.run("logs", "--first-failure", job).stdout, r"Memory cgroup out of memory: Killed process \d+ \(dd\)")
+            self.assertRegex(
+                self.c.run("logs", "--first-failure", job).stdout,
+                r"Memory cgroup out of memory: Killed process \d+ \(dd\)",
+            )
 
     def test_3_an_image_is_pinned_pulled_ahead_and_waited_for(self):
         registry = Registry(self.docker)
@@ -88,41 +110,62 @@ class Engines(unittest.TestCase):
         if registry.why:
             self.skipTest(registry.why)
         c, name = self.c, f"{registry.name}/train:1"
-        job_file = (f"jobName: pinned\ndockerImage: {name}\nmounts: ['{c.dir}:/gate']\nresources: {{ranks_per_slot: 1}}\n"
-                    "parallelism: {tensor_parallel_size: 2}\nrestarts: 1\n"
-                    "command: [/bin/sh, -c, 'cat /etc/which; until [ -e /gate/@ ]; do sleep 0.3; done; exit $HELIOS_ATTEMPT']\n")
+        job_file = (
+            f"jobName: pinned\ndockerImage: {name}\nmounts: ['{c.dir}:/gate']\nresources:"
+            " {ranks_per_slot: 1}\nparallelism: {tensor_parallel_size: 2}\nrestarts:"
+            " 1\ncommand: [/bin/sh, -c, 'cat /etc/which; until [ -e /gate/@ ]; do sleep 0.3; done;"
+            " exit $HELIOS_ATTEMPT']\n"
+        )
         one = registry.push("train:1", "one\n")
         registry.signal(signal.SIGSTOP)
         job = c.submit(job_file.replace("@", "first"))
         wait_for("the pull", lambda: f"node node-0: pulling {name}" in c.job(job)["reason"])
-        self.assertIn(f"it has its slots; node node-0: pulling {name}", c.run("explain", job).stdout)
+        self.assertIn(
+            f"it has its slots; node node-0: pulling {name}", c.run("explain", job).stdout
+        )
         registry.signal(signal.SIGCONT)
         shown = c.wait_job(job, "running")
         self.assertEqual(shown["image"], one)
-        self.assertIn(f"{name} is {one}", [e["text"] for e in shown["events"] if e["kind"] == "image"])
+        self.assertIn(
+            f"{name} is {one}", [e["text"] for e in shown["events"] if e["kind"] == "image"]
+        )
         self.assertIn(f"image        {one}", c.run("describe", job).stdout)
         self.assertGreater(shown["ledger"]["imageMs"], 0)
-        self.assertEqual(sum(v for k, v in shown["ledger"].items() if k.endswith("Ms") and k != "wallMs"), shown["ledger"]["wallMs"])
+        self.assertEqual(
+            sum(v for k, v in shown["ledger"].items() if k.endswith("Ms") and k != "wallMs"),
+            shown["ledger"]["wallMs"],
+        )
 
         # The tag moves. A waiting job has its image before it starts; the one that restarts keeps its own.
         two = registry.push("train:1", "two\n")
         registry.signal(signal.SIGSTOP)
         waits = c.submit(job_file.replace("@", "second"))
-        wait_for("the pull ahead", lambda: f"; node node-0: pulling {name}" in c.run("explain", waits).stdout)
+        wait_for(
+            "the pull ahead",
+            lambda: f"; node node-0: pulling {name}" in c.run("explain", waits).stdout,
+        )
         self.assertIn(f"; node node-0: pulling {name}", c.job(waits)["reason"])
         registry.signal(signal.SIGCONT)
-        wait_for("the image of the next in line", lambda: self.docker.run("image", "inspect", two, check=False) not in ("", "[]"))
+        wait_for(
+            "the image of the next in line",
+            lambda: self.docker.run("image", "inspect", two, check=False) not in ("", "[]"),
+        )
         wait_for("its digest", lambda: c.job(waits)["image"] == two)
         self.assertEqual(c.job(waits)["state"], "pending")
         (c.dir / "first").touch()
         c.wait_job(job, "failed")
-        self.assertEqual([c.json("logs", job, "--attempt", n)["text"] for n in (1, 2)], ["one\n", "one\n"])
+        self.assertEqual(
+            [c.json("logs", job, "--attempt", n)["text"] for n in (1, 2)], ["one\n", "one\n"]
+        )
         c.wait_job(waits, "running")
         wait_for("the rank", lambda: c.log(waits) == "two\n")
 
         wrong = f"{registry.name}/train@sha256:{'0' * 64}"
         bad = c.submit(f"jobName: wrong\ndockerImage: {wrong}\ncommand: ['true']\n")
-        wait_for("the reason, before it is placed", lambda: "node node-0: its image is not available: " in c.run("explain", bad).stdout)
+        wait_for(
+            "the reason, before it is placed",
+            lambda: "node node-0: its image is not available: " in c.run("explain", bad).stdout,
+        )
         self.assertEqual(c.job(bad)["state"], "pending")
         c.json("cancel", waits)
         end = c.wait_job(bad, "failed")
@@ -133,39 +176,79 @@ class Engines(unittest.TestCase):
         self.docker.add_empty("helios-host:1")
         up = self.c.dir / "up"
         up.mkdir()
-        mounts = [*(f"{path}:{path}:ro" for path in ("/usr", "/etc/ld.so.cache", "/etc/alternatives", str(ROOT))), f"{up}:/up"]
-        job_file = ("jobName: loads\ndockerImage: helios-host:1\nmodel: {name: tiny}\nparallelism: {tensor_parallel_size: 2}\n"
-                    f"mounts: {json.dumps(mounts)}\nresources: {{ranks_per_slot: 1}}\n"
-                    f"env: {{PATH: '{BUILD}/bin:/usr/bin:/bin', LD_LIBRARY_PATH: {BUILD}/lib}}\ncommand: ")
+        mounts = [
+            *(
+                f"{path}:{path}:ro"
+                for path in ("/usr", "/etc/ld.so.cache", "/etc/alternatives", str(ROOT))
+            ),
+            f"{up}:/up",
+        ]
+        job_file = (
+            "jobName: loads\ndockerImage: helios-host:1\nmodel: {name: tiny}\nparallelism:"
+            f" {{tensor_parallel_size: 2}}\nmounts: {json.dumps(mounts)}\nresources:"
+            f" {{ranks_per_slot: 1}}\nenv: {{PATH: '{BUILD}/bin:/usr/bin:/bin', LD_LIBRARY_PATH:"
+            f" {BUILD}/lib}}\ncommand: "
+        )
         run = str(ROOT / "deploy/docker/helios-run")
         c = self.c
         source, _ = checkpoints.llama(c.dir / "hf")
         c.json("model", "import", source, "--name", "tiny", "--tp", "2")
         whole = c.dir / "whole"
         c.json("model", "export", "tiny", "--format", "torch", "--naming", "te", "--out", whole)
-        wanted = [hashlib.sha256((whole / f"release/mp_rank_{tp:02}/model_optim_rng.pt").read_bytes()).hexdigest()
-                  for tp in (0, 1)]
-        tell = "cd $HELIOS_LOAD; cat latest_checkpointed_iteration.txt; echo; ls release; sha256sum release/*/*.pt; echo $0 $1; exit 4"
+        wanted = [
+            hashlib.sha256(
+                (whole / f"release/mp_rank_{tp:02}/model_optim_rng.pt").read_bytes()
+            ).hexdigest()
+            for tp in (0, 1)
+        ]
+        tell = (
+            "cd $HELIOS_LOAD; cat latest_checkpointed_iteration.txt; echo; ls release; sha256sum"
+            " release/*/*.pt; echo $0 $1; exit 4"
+        )
         # The first rank that exits with 4 has the other one stopped, which still reports its own exit: both ignore the
         # signal before either goes on.
-        ignore = "trap '' TERM; mktemp /up/XXXXXX; until [ $(ls /up | wc -l) = 2 ]; do sleep 0.1; done; exec \"$@\""
+        ignore = (
+            "trap '' TERM; mktemp /up/XXXXXX; until [ $(ls /up | wc -l) = 2 ]; do sleep 0.1; done;"
+            " exec \"$@\""
+        )
         on = ["/bin/sh", "-c", ignore, "sh"]
-        job = c.submit(job_file + json.dumps([*on, run, "--megatron", "-", "--naming", "te", "/bin/sh", "-c", tell, "an", "a b"]))
+        job = c.submit(
+            job_file
+            + json.dumps(
+                [*on, run, "--megatron", "-", "--naming", "te", "/bin/sh", "-c", tell, "an", "a b"]
+            )
+        )
         end = c.wait_job(job, "failed")
         self.assertIn("exited with code 4", end["reason"])  # the command's own
         for tp in (0, 1):
-            words = [line for line in c.log(job, tp).splitlines() if not line.startswith(("exported", "left out", "warning", "Megatron", "/up/"))]
-            self.assertEqual(words, ["release", f"mp_rank_{tp:02}",
-                                     f"{wanted[tp]}  release/mp_rank_{tp:02}/model_optim_rng.pt", "an a b"])
+            words = [
+                line
+                for line in c.log(job, tp).splitlines()
+                if not line.startswith(("exported", "left out", "warning", "Megatron", "/up/"))
+            ]
+            self.assertEqual(
+                words,
+                [
+                    "release",
+                    f"mp_rank_{tp:02}",
+                    f"{wanted[tp]}  release/mp_rank_{tp:02}/model_optim_rng.pt",
+                    "an a b",
+                ],
+            )
         # Shards that can't be read keep the command from starting.
-        job = c.submit(job_file + json.dumps([run, "--naming", "no", "--megatron", "-", "/bin/echo", "ran"]))
+        job = c.submit(
+            job_file + json.dumps([run, "--naming", "no", "--megatron", "-", "/bin/echo", "ran"])
+        )
         c.wait_job(job, "failed")
         self.assertIn("the command is not started", c.log(job, 0) + c.log(job, 1))
         self.assertNotIn("ran\n", c.log(job, 0) + c.log(job, 1))
 
     def test_9_containers_outlive_agent_and_engine(self):
-        text = (f"jobName: long\ndockerImage: {IMAGE}\nmounts: ['@:/gate']\nresources: {{ranks_per_slot: 1}}\n"
-                "command: [/bin/sh, -c, 'echo one; until [ -e /gate/open ]; do sleep 0.3; done; echo two; exit 6']\n")
+        text = (
+            f"jobName: long\ndockerImage: {IMAGE}\nmounts: ['@:/gate']\nresources:"
+            " {ranks_per_slot: 1}\ncommand: [/bin/sh, -c, 'echo one; until [ -e /gate/open ]; do"
+            " sleep 0.3; done; echo two; exit 6']\n"
+        )
         if self.docker.process is None:
             self.skipTest("the machine's own engine is not to be killed")
         self.suite.wait(280)
@@ -181,7 +264,9 @@ class Engines(unittest.TestCase):
         away = "does not answer"
         wait_for("the warning", lambda: away in c.job(job)["containers"][0]["warning"])
         self.assertTrue(alive(pid))
-        end = c.wait_job(c.submit(f"jobName: down\ndockerImage: {IMAGE}\ncommand: ['true']\n"), "failed")
+        end = c.wait_job(
+            c.submit(f"jobName: down\ndockerImage: {IMAGE}\ncommand: ['true']\n"), "failed"
+        )
         self.assertIn("does not answer", end["reason"])
         self.docker.start()
         wait_for("the warning to go", lambda: away not in c.job(job)["containers"][0]["warning"])
@@ -193,14 +278,32 @@ class Engines(unittest.TestCase):
 
     def test_5_a_node_with_another_executor_is_refused(self):
         c = self.c
-        agent = [BUILD / "bin" / "helios-agent", "--state", c.dir / "other", "--name", "other", "--listen", f"unix:{c.dir}/other.sock",
-                 "--controller", c.info["controller"], "--data-listen", "", "--migrate-listen", ""]
-        with subprocess.Popen(agent, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=c.env) as other:
+        agent = [
+            BUILD / "bin" / "helios-agent",
+            "--state",
+            c.dir / "other",
+            "--name",
+            "other",
+            "--listen",
+            f"unix:{c.dir}/other.sock",
+            "--controller",
+            c.info["controller"],
+            "--data-listen",
+            "",
+            "--migrate-listen",
+            "",
+        ]
+        with subprocess.Popen(
+            agent, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=c.env
+        ) as other:
             try:
                 for line in other.stderr:
                     if "refuses" in line:
                         break
-                self.assertIn("node 'other' runs containers by process, jobs of this cluster are for docker", line)
+                self.assertIn(
+                    "node 'other' runs containers by process, jobs of this cluster are for docker",
+                    line,
+                )
             finally:
                 other.terminate()
 

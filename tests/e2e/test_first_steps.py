@@ -41,9 +41,20 @@ class Follow(unittest.TestCase):
         for name in ("examples", "python"):
             (self.dir / name).symlink_to(ROOT / name)
         (self.dir / "build").symlink_to(BUILD)
-        self.env = {"HOME": str(self.dir / "home"), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
-        self.addCleanup(subprocess.run, [BUILD / "bin/helios", "down", "--purge"], env=self.env, capture_output=True,
-                        timeout=60, check=False)
+        self.env = {
+            "HOME": str(self.dir / "home"),
+            "PATH": "/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.addCleanup(
+            subprocess.run,
+            [BUILD / "bin/helios", "down", "--purge"],
+            env=self.env,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
 
     def follow(self, steps):
         """Saves the files, then runs all commands in one shell that stops at the first failure; returns their
@@ -55,25 +66,50 @@ class Follow(unittest.TestCase):
                 (self.dir / name).write_text(text, encoding="utf-8")
             else:
                 script += "".join(f"{line}\n" for line in text.splitlines())
-        done = subprocess.run(["bash", "-e", "-x"], input=script, cwd=self.dir, env=self.env, text=True, timeout=LIMIT_S,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        done = subprocess.run(
+            ["bash", "-e", "-x"],
+            input=script,
+            cwd=self.dir,
+            env=self.env,
+            text=True,
+            timeout=LIMIT_S,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
 
     def test_the_tour_of_the_readme(self):
-        steps = list(steps_of_section((ROOT / "README.md").read_text(encoding="utf-8"), "Five minutes"))
+        steps = list(
+            steps_of_section((ROOT / "README.md").read_text(encoding="utf-8"), "Five minutes")
+        )
         self.assertGreater(len(steps), 2)
         said = self.follow(steps)
-        for shown in (r"imported demo@1 as TP1 x PP1", r"demo-1: succeeded", r"exported demo@\d+ .* naming te", r"down: .*removed"):
+        for shown in (
+            r"imported demo@1 as TP1 x PP1",
+            r"demo-1: succeeded",
+            r"exported demo@\d+ .* naming te",
+            r"down: .*removed",
+        ):
             self.assertRegex(said, shown)
 
     def test_the_first_steps(self):
         steps = list(steps_of_page((ROOT / "docs/first-steps.md").read_text(encoding="utf-8")))
         self.assertEqual([name for name, _ in steps if name], ["train.py", "job.yaml"])
         said = self.follow(steps)
-        for shown in (r"version 1, from step 0", r"RuntimeError: a bug that strikes once", r"version 3, from step 20",
-                      r"first-1: succeeded, attempt 2", r"27 tensors of version 5", r"mp_rank_01_001",
-                      r"--transformer-impl transformer_engine", r"naming te, iteration 20", r"kept the pool", r"(?m)^step 40 loss"):
+        for shown in (
+            r"version 1, from step 0",
+            r"RuntimeError: a bug that strikes once",
+            r"version 3, from step 20",
+            r"first-1: succeeded, attempt 2",
+            r"27 tensors of version 5",
+            r"mp_rank_01_001",
+            r"--transformer-impl transformer_engine",
+            r"naming te, iteration 20",
+            r"kept the pool",
+            r"(?m)^step 40 loss",
+        ):
             self.assertRegex(said, shown)
 
 

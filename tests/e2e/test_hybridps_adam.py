@@ -17,23 +17,53 @@ from helios import _loader  # noqa: E402
 
 BUILD = needs.BUILD
 LIB = ctypes.CDLL(str(BUILD / "lib" / "libhelios.so.0"))
-LIB.hybridps_adam_step.argtypes = ([ctypes.c_void_p] * 4 + [ctypes.c_size_t, ctypes.c_long] +
-                                   [ctypes.c_double] * 5 + [ctypes.c_int] * 2)
+LIB.hybridps_adam_step.argtypes = (
+    [ctypes.c_void_p] * 4
+    + [ctypes.c_size_t, ctypes.c_long]
+    + [ctypes.c_double] * 5
+    + [ctypes.c_int] * 2
+)
 
 
 class Adam(_loader.Sized):
-    _fields_ = [("size", ctypes.c_size_t),
-                ("p", ctypes.c_void_p), ("m", ctypes.c_void_p), ("v", ctypes.c_void_p),
-                ("g", ctypes.c_void_p), ("grad_type", ctypes.c_int), ("p16", ctypes.c_void_p),
-                ("p16_type", ctypes.c_int), ("n", ctypes.c_size_t), ("step", ctypes.c_long),
-                ("lr", ctypes.c_double), ("b1", ctypes.c_double), ("b2", ctypes.c_double),
-                ("eps", ctypes.c_double), ("wd", ctypes.c_double), ("grad_scale", ctypes.c_double),
-                ("adamw", ctypes.c_int), ("nthreads", ctypes.c_int)]
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("p", ctypes.c_void_p),
+        ("m", ctypes.c_void_p),
+        ("v", ctypes.c_void_p),
+        ("g", ctypes.c_void_p),
+        ("grad_type", ctypes.c_int),
+        ("p16", ctypes.c_void_p),
+        ("p16_type", ctypes.c_int),
+        ("n", ctypes.c_size_t),
+        ("step", ctypes.c_long),
+        ("lr", ctypes.c_double),
+        ("b1", ctypes.c_double),
+        ("b2", ctypes.c_double),
+        ("eps", ctypes.c_double),
+        ("wd", ctypes.c_double),
+        ("grad_scale", ctypes.c_double),
+        ("adamw", ctypes.c_int),
+        ("nthreads", ctypes.c_int),
+    ]
 
 
 def native(p, g, m, v, step, lr, b1, b2, eps, wd, adamw, threads):
-    code = LIB.hybridps_adam_step(p.data_ptr(), g.data_ptr(), m.data_ptr(), v.data_ptr(), p.numel(),
-                                  step, lr, b1, b2, eps, wd, adamw, threads)
+    code = LIB.hybridps_adam_step(
+        p.data_ptr(),
+        g.data_ptr(),
+        m.data_ptr(),
+        v.data_ptr(),
+        p.numel(),
+        step,
+        lr,
+        b1,
+        b2,
+        eps,
+        wd,
+        adamw,
+        threads,
+    )
     assert code == 0, code
 
 
@@ -55,7 +85,9 @@ class AdamAsTorch(unittest.TestCase):
         start = torch.randn(n)
         theirs = torch.nn.Parameter(start.clone())
         kind = torch.optim.AdamW if adamw else torch.optim.Adam
-        optimizer = kind([theirs], lr=1e-3, betas=(b1, 0.999), eps=1e-8, weight_decay=wd, foreach=False)
+        optimizer = kind(
+            [theirs], lr=1e-3, betas=(b1, 0.999), eps=1e-8, weight_decay=wd, foreach=False
+        )
         p, m, v = start.clone(), torch.zeros(n), torch.zeros(n)
         for step in range(1, 8):
             g = torch.randn(n) * 10.0 ** (step % 5 - 2)
@@ -80,14 +112,15 @@ class AdamAsTorch(unittest.TestCase):
                     d = g.add(q, alpha=wd)
                 qm.lerp_(d, 1 - 0.9)  # torch/optim/adam.py, _single_tensor_adam
                 qv.mul_(b2).addcmul_(d, d, value=1 - b2)
-                denom = (qv.sqrt() / (1 - b2 ** step) ** 0.5).add_(eps)
-                q.addcdiv_(qm, denom, value=-(lr / (1 - 0.9 ** step)))
+                denom = (qv.sqrt() / (1 - b2**step) ** 0.5).add_(eps)
+                q.addcdiv_(qm, denom, value=-(lr / (1 - 0.9**step)))
                 native(p, g, m, v, step, lr, 0.9, b2, eps, wd, adamw, 1)
             self.assertTrue(torch.equal(p, q) and torch.equal(m, qm) and torch.equal(v, qv))
 
     def test_the_step_in_torch_s_operations_is_torch_s(self):
         """What CUDA devices step with, here on the CPU."""
         from hybridps._adam import adam_by_torch
+
         for kind in (torch.optim.Adam, torch.optim.AdamW):
             torch.manual_seed(4)
             theirs = torch.nn.Parameter(torch.randn(10007))
@@ -96,8 +129,15 @@ class AdamAsTorch(unittest.TestCase):
             for step in range(1, 6):
                 theirs.grad = torch.randn(10007)
                 optimizer.step()
-                adam_by_torch(p, theirs.grad.clone(), m, v, step, optimizer.param_groups[0],
-                              kind is torch.optim.AdamW)
+                adam_by_torch(
+                    p,
+                    theirs.grad.clone(),
+                    m,
+                    v,
+                    step,
+                    optimizer.param_groups[0],
+                    kind is torch.optim.AdamW,
+                )
                 self.assertTrue(torch.equal(p, theirs))
 
     def test_half_precision_numbers_are_read_and_rounded_as_torch_does(self):
@@ -109,18 +149,41 @@ class AdamAsTorch(unittest.TestCase):
             LIB.hybridps_adam_set_rounding(1)
             for seed in range(3):
                 torch.manual_seed(seed)
-                random = torch.randint(-2**31, 2**31 - 1, (n,)).to(torch.int32).view(torch.float32)
+                random = (
+                    torch.randint(-(2**31), 2**31 - 1, (n,)).to(torch.int32).view(torch.float32)
+                )
                 near = (random.view(torch.int32) & -8192 | seed * 4096).view(torch.float32)  # ties
                 for p in (random.clone(), near.clone()):
                     keep, out = p.clone(), torch.empty(n, dtype=dtype)
                     m, v = torch.zeros(n), torch.zeros(n)
-                    step = Adam(p.data_ptr(), m.data_ptr(), v.data_ptr(), g.data_ptr(), kind,
-                                out.data_ptr(), kind, n, 1, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0, 2)
+                    step = Adam(
+                        p.data_ptr(),
+                        m.data_ptr(),
+                        v.data_ptr(),
+                        g.data_ptr(),
+                        kind,
+                        out.data_ptr(),
+                        kind,
+                        n,
+                        1,
+                        0.0,
+                        0.0,
+                        0.0,
+                        1.0,
+                        0.0,
+                        1.0,
+                        0,
+                        2,
+                    )
                     self.assertEqual(LIB.hybridps_adam_run(ctypes.byref(step)), 0)
                     read = torch.isfinite(g.float())
                     self.assertTrue(torch.equal(m[read], g.float()[read]))
                     same = read & ~torch.isnan(keep)  # elsewhere 0 * inf made p a NaN
-                    self.assertTrue(torch.equal(out[same].view(torch.int16), keep.to(dtype)[same].view(torch.int16)))
+                    self.assertTrue(
+                        torch.equal(
+                            out[same].view(torch.int16), keep.to(dtype)[same].view(torch.int16)
+                        )
+                    )
 
 
 class BesideUnmanagedParameters(unittest.TestCase):
@@ -132,12 +195,19 @@ class BesideUnmanagedParameters(unittest.TestCase):
     def run_on(self, device, use, dtype=torch.float32):
         """use(optimizer, run, device) makes a step; run() is the loss. device None: plain torch."""
         torch.manual_seed(0)
-        body = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8)).to(dtype)
+        body = torch.nn.Sequential(
+            torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8)
+        ).to(dtype)
         head, x = torch.nn.Linear(8, 4).to(dtype), torch.randn(4, 8, dtype=dtype)
         both = [*body.parameters(), *head.parameters()]
         optimizer = torch.optim.Adam(both, lr=1e-2, eps=1e-2, foreach=False)
-        client = None if device is None else hybridps.manage(body, optimizer, device="emu:128KiB",
-                                                             chunk_bytes=8192, optimizer_device=device)
+        client = (
+            None
+            if device is None
+            else hybridps.manage(
+                body, optimizer, device="emu:128KiB", chunk_bytes=8192, optimizer_device=device
+            )
+        )
         try:
             for _ in range(4):
                 use(optimizer, lambda: head(body(x)).square().mean(), device)
@@ -159,6 +229,7 @@ class BesideUnmanagedParameters(unittest.TestCase):
             loss = run()
             loss.backward()
             return loss
+
         assert isinstance(optimizer.step(closure).item(), float)
 
     def test_a_closure_that_makes_the_gradients(self):
@@ -195,7 +266,9 @@ class BesideUnmanagedParameters(unittest.TestCase):
             for clipped in (True, False):
                 optimizer.zero_grad(set_to_none=True)
                 (run() * 1024).backward()
-                parameters, scaler = optimizer.param_groups[0]["params"], hybridps.GradScaler(1024.0)
+                parameters, scaler = optimizer.param_groups[0]["params"], hybridps.GradScaler(
+                    1024.0
+                )
                 if device is None:
                     for p in parameters:
                         p.grad.mul_(1 / 1024)
@@ -224,6 +297,7 @@ class BesideUnmanagedParameters(unittest.TestCase):
             optimizer.param_groups[0]["params"][-1].grad[0] = float("inf")
             if device is not None:
                 hybridps.GradScaler(2.0).step(optimizer)
+
         self.same(use)
 
     def test_a_scale_is_refused_by_steps_that_would_leave_it(self):
@@ -231,7 +305,10 @@ class BesideUnmanagedParameters(unittest.TestCase):
             run().backward()
             optimizer.param_groups[0]["amsgrad"] = True
             hybridps.GradScaler(2.0).step(optimizer)
-        with self.assertRaisesRegex(hybridps.HybridPSError, "have a loss's scale: only native Adam"):
+
+        with self.assertRaisesRegex(
+            hybridps.HybridPSError, "have a loss's scale: only native Adam"
+        ):
             self.run_on("host", use)
 
 

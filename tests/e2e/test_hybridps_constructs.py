@@ -23,7 +23,9 @@ from hybridps_constructs import ABSENT, CAPACITIES, EQUAL, ROWS, World, table  #
 from hybridps_fuzz import bits  # noqa: E402
 
 PAGE = needs.ROOT / "docs" / "hybridps.md"
-PLACE = re.compile(r"(?s)(<!-- constructs: by tests/e2e/test_hybridps_constructs.py -->\n).*?(<!-- end -->)")
+PLACE = re.compile(
+    r"(?s)(<!-- constructs: by tests/e2e/test_hybridps_constructs.py -->\n).*?(<!-- end -->)"
+)
 
 
 def run(use, make, device):
@@ -88,8 +90,10 @@ class Constructs(unittest.TestCase):
                         self.assertRegex(said, re.escape(outcome))
 
     def test_the_page_has_the_table(self):
-        self.assertEqual(PLACE.search(PAGE.read_text())[0],
-                         PLACE.sub(lambda m: m[1] + table() + m[2], PLACE.search(PAGE.read_text())[0]))
+        self.assertEqual(
+            PLACE.search(PAGE.read_text())[0],
+            PLACE.sub(lambda m: m[1] + table() + m[2], PLACE.search(PAGE.read_text())[0]),
+        )
 
 
 if __name__ == "__main__":

@@ -21,11 +21,24 @@ needs.torch()
 class Cuda(unittest.TestCase):
     def near(self, *args: Any) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as place:
-            os.symlink(needs.BUILD.absolute() / "tests" / "libcuda_stub.so", f"{place}/libcuda.so.1")
-            env = {**os.environ, "LD_LIBRARY_PATH": place, "CUDA_STUB_NEAR": "1", "CUDA_STUB_DELAY_US": "0",
-                   "HELIOS_LIBRARY": str(needs.BUILD.absolute() / "lib" / "libhelios.so.0")}
-            done = subprocess.run([sys.executable, needs.ROOT / "tests/support/hybridps_near.py", *map(str, args)], env=env,
-                                  capture_output=True, text=True, timeout=120, check=False)
+            os.symlink(
+                needs.BUILD.absolute() / "tests" / "libcuda_stub.so", f"{place}/libcuda.so.1"
+            )
+            env = {
+                **os.environ,
+                "LD_LIBRARY_PATH": place,
+                "CUDA_STUB_NEAR": "1",
+                "CUDA_STUB_DELAY_US": "0",
+                "HELIOS_LIBRARY": str(needs.BUILD.absolute() / "lib" / "libhelios.so.0"),
+            }
+            done = subprocess.run(
+                [sys.executable, needs.ROOT / "tests/support/hybridps_near.py", *map(str, args)],
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(done.stdout)
 
@@ -34,7 +47,9 @@ class Cuda(unittest.TestCase):
         self.assertEqual(found["wrong"], {})
         self.assertGreater(found["counts"]["same"], 30)
 
-    def test_a_frozen_parameter_that_gets_a_gradient_by_hand_keeps_its_state_in_the_optimizer(self) -> None:
+    def test_a_frozen_parameter_that_gets_a_gradient_by_hand_keeps_its_state_in_the_optimizer(
+        self,
+    ) -> None:
         self.assertEqual(self.near("programs", 987, 1), {"counts": {"same": 1}, "wrong": {}})
 
     def test_gradients_in_the_place_of_parameters_step_as_on_an_emulated_device(self) -> None:

@@ -22,12 +22,25 @@ PROGRAMS = 2000
 # backward after a write to a state_dict's tensor, which shares the parameter's version.
 FOUND = (
     (60046681, [["keep", 4, 2], ["fail_backward", 5], ["write_kept", 3], ["fork", 19]], "same"),
-    (90010520, [["keep", 25, 5], ["graph", 3, 0, [["write_kept", 8], ["grad", 6, 1], ["read", 6, 4]]]],
-     "both raised"),
-    (90025493, [["keep", 2, 5], ["graph", 0, 0, [["write_kept", 1], ["read", 20, 4]]]], "both raised"),
+    (
+        90010520,
+        [["keep", 25, 5], ["graph", 3, 0, [["write_kept", 8], ["grad", 6, 1], ["read", 6, 4]]]],
+        "both raised",
+    ),
+    (
+        90025493,
+        [["keep", 2, 5], ["graph", 0, 0, [["write_kept", 1], ["read", 20, 4]]]],
+        "both raised",
+    ),
     (90039801, [["keep", 0, 2], ["graph", 5, 0, [["grad", 7, 2], ["write_kept", 3]]]], "same"),
-    (91015806, [["between", 2, [["see_kept", 6], ["read", 6, 1], ["keep", 2, 5]]],
-                ["graph", 2, 0, [["write_kept", 1], ["read", 15, 4]]]], "both raised"),
+    (
+        91015806,
+        [
+            ["between", 2, [["see_kept", 6], ["read", 6, 1], ["keep", 2, 5]]],
+            ["graph", 2, 0, [["write_kept", 1], ["read", 15, 4]]],
+        ],
+        "both raised",
+    ),
     (91020828, [["keep", 4, 2], ["graph", 2, 0, [["write_kept", 3]]]], "same"),
     (91029251, [["keep", 8, 2], ["graph", 1, 0, [["write_kept", 1]]]], "same"),
     (91036937, [["keep", 5, 0], ["graph", 0, 0, [["write_kept", 2]]]], "same"),
@@ -39,8 +52,13 @@ class Programs(unittest.TestCase):
         torch.set_num_threads(1)
         counts, wrong = fuzz.fuzz(0, PROGRAMS)
         for seed, why in list(wrong.items())[:3]:
-            print(f"{seed}: {why}\n{fuzz.text_of(seed, fuzz.shrink(seed))}\n"
-                  f"again: tests/support/hybridps_fuzz.py --replay {seed}", file=sys.stderr)
+            print(
+                (
+                    f"{seed}: {why}\n{fuzz.text_of(seed, fuzz.shrink(seed))}\n"
+                    f"again: tests/support/hybridps_fuzz.py --replay {seed}"
+                ),
+                file=sys.stderr,
+            )
         self.assertEqual(wrong, {})
         self.assertEqual(sum(counts.values()), PROGRAMS)
         self.assertGreater(counts["same"], 0.8 * PROGRAMS)  # neither refused nor useless
@@ -67,7 +85,10 @@ class Programs(unittest.TestCase):
         fuzz.make_program = lambda seed: list(program)
         fuzz.Run.op_write = lambda run, n, how: run.param(n).data.add_(run.managed)
         # In a child, like all programs: torch 2 refuses a backward after a fork of a process that has had one.
-        self.assertEqual(fuzz.in_child([5], program)[5], "WRONG: differs from plain torch in operation 3 evaluate")
+        self.assertEqual(
+            fuzz.in_child([5], program)[5],
+            "WRONG: differs from plain torch in operation 3 evaluate",
+        )
         self.assertEqual(fuzz.shrink(5), [["write", 0, 0]])
 
 

@@ -29,11 +29,15 @@ class Matrix(unittest.TestCase):
         self.assertLess(least, self.bytes * min(SIZES))
         for capacity in [self.bytes * part for part in SIZES] + [least]:
             with self.subTest(capacity=capacity):
+
                 def run(rank, capacity=capacity):
                     with hybridps.Group.shm(name(), rank, WORLD) as group:
                         return managed(rank, group, capacity, steps=steps, **options)
+
                 kept = compare(self, run, self.expected[steps])
-                self.assertEqual(sum(kept), 2 * len(self.expected[steps][2]["state"]))  # each state once
+                self.assertEqual(
+                    sum(kept), 2 * len(self.expected[steps][2]["state"])
+                )  # each state once
                 self.assertLess(max(kept), sum(kept))
 
     def test_host_adam(self):

@@ -47,6 +47,7 @@ def sgd(model):
 
 def refused(use):
     """What use(rank, group, model, optimizer) returns on each rank."""
+
     def run(rank):
         with hybridps.Group.shm(name(), rank, WORLD) as group:
             model = make()
@@ -56,6 +57,7 @@ def refused(use):
             except hybridps.HybridPSError as error:
                 return str(error)
         return "nothing was refused"
+
     return ranks(run)
 
 
@@ -66,13 +68,16 @@ class OneCopy(unittest.TestCase):
 
             def run(rank):
                 with hybridps.Group.shm(name(), rank, WORLD) as group:
+
                     def look():
                         own = int(group.allreduce(torch.tensor(own_bytes()), name="all are here"))
                         if rank == 0:
                             with seen.open("a") as out:
                                 print(own, shared_bytes(), file=out)
                         group.allreduce(torch.zeros(1), name="rank 0 has looked")
+
                     return managed(rank, group, one_copy=True, look=look)
+
             compare(self, run, plain())
             looks = [tuple(map(int, line.split())) for line in seen.read_text().splitlines()]
         once = 2 * model_bytes(make())
@@ -89,37 +94,59 @@ class OneCopy(unittest.TestCase):
                 optimizer = adam(model)
                 last = next(model.parameters())  # the parameter whose gradient comes last
                 last.register_hook(lambda _: seen.append(shared_bytes()) if rank == 0 else None)
-                with hybridps.manage(model, optimizer, device="emu:4MiB", group=group, chunk_bytes=CHUNK,
-                                     one_copy=True):
+                with hybridps.manage(
+                    model,
+                    optimizer,
+                    device="emu:4MiB",
+                    group=group,
+                    chunk_bytes=CHUNK,
+                    one_copy=True,
+                ):
                     for x, y in batches(3):
                         optimizer.zero_grad(set_to_none=True)
                         model(x, targets=y)["loss"].backward()
                         optimizer.step()
             return seen
+
         seen = ranks(run)[0]
         once = model_bytes(make())
         self.assertEqual(len(seen), 3)
         self.assertLess(max(seen), 1.3 * once)  # parameters, and the last chunk of gradients
 
     def test_clipping_accumulation_and_no_sync(self):
-        for how in (dict(clip=1.0, accumulate=2), dict(clip=1.0, accumulate=3, no_sync=True),
-                    dict(clip=0.05, accumulate=2, halve=True)):  # pages of its own, which are replaced
+        for how in (
+            dict(clip=1.0, accumulate=2),
+            dict(clip=1.0, accumulate=3, no_sync=True),
+            dict(clip=0.05, accumulate=2, halve=True),
+        ):  # pages of its own, which are replaced
             with self.subTest(**how):
+
                 def run(rank, how=how):
                     with hybridps.Group.shm(name(), rank, WORLD) as group:
                         return managed(rank, group, one_copy=True, **how)
+
                 compare(self, run, plain(**how))
 
     def test_optimizers_of_torch_s_own(self):
         def run(rank):
             with hybridps.Group.shm(name(), rank, WORLD) as group:
-                return managed(rank, group, one_copy=True, native=False, optimizer=sgd, policy="lru")
+                return managed(
+                    rank, group, one_copy=True, native=False, optimizer=sgd, policy="lru"
+                )
+
         compare(self, run, plain(optimizer=sgd))
 
     def test_what_can_t_be_is_refused_by_name(self):
         def begin(group, model, optimizer, **options):
-            client = hybridps.manage(model, optimizer, device="emu:1MiB", group=group, chunk_bytes=CHUNK,
-                                     one_copy=True, **options)
+            client = hybridps.manage(
+                model,
+                optimizer,
+                device="emu:1MiB",
+                group=group,
+                chunk_bytes=CHUNK,
+                one_copy=True,
+                **options,
+            )
             x, y = next(batches(1))
             model(x, targets=y)["loss"].backward()
             return client
@@ -154,23 +181,38 @@ class OneCopy(unittest.TestCase):
                 except hybridps.HybridPSError as error:
                     said = 0 if "ranks have it in one copy" in str(error) else 2
                 os._exit(said)
-            raise hybridps.HybridPSError(f"child {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
+            raise hybridps.HybridPSError(
+                f"child {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}"
+            )
 
         def on_devices_that_differ(rank, group, model, optimizer):
-            hybridps.manage(model, optimizer, device="emu:1MiB", group=group, one_copy=True,
-                            chunk_bytes=CHUNK * (1 + rank))
+            hybridps.manage(
+                model,
+                optimizer,
+                device="emu:1MiB",
+                group=group,
+                one_copy=True,
+                chunk_bytes=CHUNK * (1 + rank),
+            )
 
         def read_in_a_backward(_, group, model, optimizer):
-            next(model.parameters()).register_hook(lambda _: [p.grad for p in model.parameters()] and None)
+            next(model.parameters()).register_hook(
+                lambda _: [p.grad for p in model.parameters()] and None
+            )
             begin(group, model, optimizer)
 
         def in_mode_move(_, group, model, optimizer):
             begin(group, model, optimizer, mode="move")
 
-        for use, words in ((keep, "your code still has .*grad"), (assign, "your code still has .*weight.data"),
-                           (thaw, "was frozen"), (read_in_a_child, "child 0$"),
-                           (read_in_a_backward, "another rank's until the backward has ended"),
-                           (on_devices_that_differ, "chunks out differently"), (in_mode_move, "mode=\"copy\"")):
+        for use, words in (
+            (keep, "your code still has .*grad"),
+            (assign, "your code still has .*weight.data"),
+            (thaw, "was frozen"),
+            (read_in_a_child, "child 0$"),
+            (read_in_a_backward, "another rank's until the backward has ended"),
+            (on_devices_that_differ, "chunks out differently"),
+            (in_mode_move, "mode=\"copy\""),
+        ):
             for said in refused(use):
                 with self.subTest(use.__name__):
                     self.assertRegex(said, words)

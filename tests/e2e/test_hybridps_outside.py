@@ -25,24 +25,39 @@ from hybridps_model import hybridps  # noqa: E402
 
 WIDTH = 32
 TIGHT = {"device": "emu:56KiB", "chunk_bytes": 4096}
-WAYS = (TIGHT, {**TIGHT, "mode": "move"}, {**TIGHT, "optimizer_device": "device", "device": "emu:96KiB"},
-        {"device": "emu:1MiB"})
+WAYS = (
+    TIGHT,
+    {**TIGHT, "mode": "move"},
+    {**TIGHT, "optimizer_device": "device", "device": "emu:96KiB"},
+    {"device": "emu:1MiB"},
+)
 
 
 def data(count, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return [(torch.randn(8, WIDTH, generator=generator), torch.randn(8, WIDTH, generator=generator))
-            for _ in range(count)]
+    return [
+        (torch.randn(8, WIDTH, generator=generator), torch.randn(8, WIDTH, generator=generator))
+        for _ in range(count)
+    ]
 
 
 def layers():
-    return nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, 2 * WIDTH), nn.Tanh(),
-                         nn.Linear(2 * WIDTH, WIDTH))
+    return nn.Sequential(
+        nn.Linear(WIDTH, 2 * WIDTH),
+        nn.ReLU(),
+        nn.Linear(2 * WIDTH, 2 * WIDTH),
+        nn.Tanh(),
+        nn.Linear(2 * WIDTH, WIDTH),
+    )
 
 
 def bits(value):
     if isinstance(value, torch.Tensor):
-        return value.dtype, tuple(value.shape), value.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return (
+            value.dtype,
+            tuple(value.shape),
+            value.detach().reshape(-1).view(torch.uint8).numpy().tobytes(),
+        )
     return [bits(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -65,6 +80,7 @@ class Uses(unittest.TestCase):
 
     def same(self, make, loss_of=lambda model, x, y: F.mse_loss(model(x), y), steps=4, ways=WAYS):
         """Losses, parameters and what was left in `model.seen` equal plain torch's."""
+
         def run(way):
             torch.manual_seed(1)
             model = make()
@@ -85,6 +101,7 @@ class Uses(unittest.TestCase):
                 if client:
                     client.close()
             return bits(losses), bits(list(model.parameters())), bits(model.seen)
+
         plain = run(None)
         for way in ways:
             with self.subTest(**way):
@@ -95,19 +112,28 @@ class Uses(unittest.TestCase):
 
 class Read(Uses):
     def test_a_penalty_from_before_the_forward(self):
-        self.same(layers, lambda model, x, y: sum(p.abs().sum() + p.pow(2).sum() for p in model.parameters()) * 1e-3 +
-                  F.mse_loss(model(x), y))
+        self.same(
+            layers,
+            lambda model, x, y: sum(p.abs().sum() + p.pow(2).sum() for p in model.parameters())
+            * 1e-3
+            + F.mse_loss(model(x), y),
+        )
         self.assertGreater(self.faults, 0)
 
     def test_a_penalty_and_a_norm_within_the_forward(self):
         class Model(Pair):
             def forward(self, x):
-                self.seen.append(torch.stack([p.detach().norm() for p in self.parameters()]).clone())
-                return self.one(x), sum(p.abs().sum() + p.pow(2).sum() for p in self.one.parameters())
+                self.seen.append(
+                    torch.stack([p.detach().norm() for p in self.parameters()]).clone()
+                )
+                return self.one(x), sum(
+                    p.abs().sum() + p.pow(2).sum() for p in self.one.parameters()
+                )
 
         def loss_of(model, x, y):
             out, penalty = model(x)
             return F.mse_loss(out, y) + 1e-3 * penalty
+
         self.same(Model, loss_of)
 
     def test_a_penalty_between_forward_and_backward(self):
@@ -115,6 +141,7 @@ class Read(Uses):
             out = model(x)
             kept = [p for p in model.parameters()]
             return F.mse_loss(out, y) + 1e-3 * sum(p.abs().sum() for p in kept)
+
         self.same(layers, loss_of)
 
     def test_state_dict_within_a_forward_is_a_copy_of_the_values(self):
@@ -123,6 +150,7 @@ class Read(Uses):
                 hidden = self.one[:2](x)
                 self.seen.append([t.clone() for t in self.state_dict().values()])
                 return self.one[2:](hidden)
+
         self.same(Model)
 
     def test_parameters_that_are_kept_in_a_list_or_a_closure(self):
@@ -137,6 +165,7 @@ class Read(Uses):
                 hidden = torch.relu(self.also(x))
                 hidden = F.linear(hidden, self.kept[0])
                 return self.one[4](hidden) + F.linear(x, self.kept[1])[:, :WIDTH]
+
         self.same(Model)
 
     def test_a_parameter_that_a_forward_returns(self):
@@ -156,6 +185,7 @@ class Read(Uses):
             def forward(self, x):
                 scale = self.scale()
                 return F.linear(self.one(x), scale) + scale.sum(0)
+
         self.same(Model)
 
     def test_a_result_in_an_object_that_hybridps_can_not_look_into(self):
@@ -179,6 +209,7 @@ class Read(Uses):
 
             def forward(self, x):
                 return self.one(self.inner(x).value)
+
         self.same(Model)
 
     def test_parameters_tied_while_they_are_managed(self):
@@ -186,6 +217,7 @@ class Read(Uses):
             if model.two[2].weight is not model.one[2].weight:
                 model.two[2].weight = model.one[2].weight
             return F.mse_loss(model(x) + model.two(x), y)
+
         self.same(Pair, loss_of)
 
     def test_a_hook_in_backward_reads_parameters_of_others(self):
@@ -196,8 +228,11 @@ class Read(Uses):
 
             def forward(self, x):
                 out = self.one(x)
-                out.register_hook(lambda g: self.seen.append([w.detach().clone() for w in self.kept]))
+                out.register_hook(
+                    lambda g: self.seen.append([w.detach().clone() for w in self.kept])
+                )
                 return out
+
         self.same(Model)
 
     def test_another_thread_reads_while_one_trains(self):
@@ -243,6 +278,7 @@ class Write(Uses):
                     for one, two in zip(self.one.parameters(), self.two.parameters()):
                         two.data = two.data * 0.9 + one.data * 0.1
                 return self.one(x) + self.two(x)
+
         self.same(Model)
 
     def test_in_place_through_data(self):
@@ -252,6 +288,7 @@ class Write(Uses):
                 for one, two in zip(self.one.parameters(), self.two.parameters()):
                     two.data.mul_(0.9).add_(one.data, alpha=0.1)
                 return hidden + self.two(x)
+
         self.same(Model)
 
     def test_in_place_on_a_parameter_is_refused_by_name(self):
@@ -296,6 +333,7 @@ class Frozen(Uses):
                 for p in model.train_later:
                     p.requires_grad_(True)
             return F.mse_loss(model(x), y)
+
         self.same(make, loss_of, ways=WAYS[:2])
 
 
@@ -325,13 +363,19 @@ class Others(unittest.TestCase):
     """A failure that is not managed memory's ends the process as before."""
 
     def python(self, code):
-        return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True,
-                              timeout=100, check=False,
-                              env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests' / 'support'}"})
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests' / 'support'}"},
+        )
 
     def test_another_fault_ends_the_process_and_its_handler_runs_first(self):
         for handler in ("", "import faulthandler; faulthandler.enable()"):
-            done = self.python(f"""
+            done = self.python(
+                f"""
                 {handler}
                 import ctypes, torch
                 from hybridps_model import hybridps
@@ -339,19 +383,22 @@ class Others(unittest.TestCase):
                 with hybridps.manage(model, None, device="emu:64KiB"):
                     model(torch.ones(1, 8))
                     ctypes.string_at(64)
-            """)
+            """
+            )
             self.assertIn(done.returncode, (-signal.SIGSEGV, -signal.SIGABRT, 128 + signal.SIGSEGV))
             self.assertEqual("Current thread" in done.stderr, bool(handler))
 
     def test_a_signal_that_was_sent_ends_the_process(self):
-        done = self.python("""
+        done = self.python(
+            """
             import os, signal, torch
             from hybridps_model import hybridps
             with hybridps.manage(torch.nn.Linear(8, 8), None, device="emu:64KiB"):
                 os.kill(os.getpid(), signal.SIGSEGV)
                 import time
                 time.sleep(5)
-        """)
+        """
+        )
         self.assertIn(done.returncode, (-signal.SIGSEGV, -signal.SIGABRT, 128 + signal.SIGSEGV))
 
 

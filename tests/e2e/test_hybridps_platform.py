@@ -19,10 +19,15 @@ CHUNK = 1 << 20
 
 
 class ManagerOptions(_loader.Sized):
-    _fields_ = [("size", ctypes.c_size_t),
-                ("name", ctypes.c_char_p), ("host_bytes", ctypes.c_uint64),
-                ("device_bytes", ctypes.POINTER(ctypes.c_uint64)), ("devices", ctypes.c_uint32),
-                ("lock_ms", ctypes.c_int), ("reap_ms", ctypes.c_int)]
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("host_bytes", ctypes.c_uint64),
+        ("device_bytes", ctypes.POINTER(ctypes.c_uint64)),
+        ("devices", ctypes.c_uint32),
+        ("lock_ms", ctypes.c_int),
+        ("reap_ms", ctypes.c_int),
+    ]
 
 
 RANK = """
@@ -44,20 +49,28 @@ time.sleep(120)
 class Platform(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        context = cluster(nodes=1, slots=1, size="64MiB", up=["--l2-size", "8MiB", "--devices", "emu:4MiB"])
+        context = cluster(
+            nodes=1, slots=1, size="64MiB", up=["--l2-size", "8MiB", "--devices", "emu:4MiB"]
+        )
         cls.c = context.__enter__()
         cls.addClassCleanup(context.__exit__, None, None, None)
         (cls.c.dir / "rank.py").write_text(RANK)
 
     def tiers(self):
-        return {(n["node"], t["name"]): t for n in self.c.json("store")["items"] for t in n["tiers"]}
+        return {
+            (n["node"], t["name"]): t for n in self.c.json("store")["items"] for t in n["tiers"]
+        }
 
     def start(self):
         """A running rank: its pid, and the bytes it has spilled."""
-        job = self.c.submit("jobName: chunks\nrestarts: 0\n"
-                            "parallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}\n"
-                            f"command: [/usr/bin/python3, {self.c.dir}/rank.py]\n")
-        words = wait_for("the rank", lambda: (t := self.c.log(job)).endswith("\n") and t.split(), 60)
+        job = self.c.submit(
+            "jobName: chunks\nrestarts: 0\nparallelism: {pipeline_parallel_size: 1,"
+            " tensor_parallel_size: 1, data_parallel_size: 1}\ncommand: [/usr/bin/python3,"
+            f" {self.c.dir}/rank.py]\n"
+        )
+        words = wait_for(
+            "the rank", lambda: (t := self.c.log(job)).endswith("\n") and t.split(), 60
+        )
         self.assertEqual(words[0], "pid", words)
         return job, int(words[1]), int(words[3])
 
@@ -77,7 +90,9 @@ class Platform(unittest.TestCase):
         lying = tiers["", "pool"]["usedBytes"] - empty["", "pool"]["usedBytes"]
         self.assertGreaterEqual(lying, spilled)
         self.assertLess(lying, spilled + 10 * (128 << 10))
-        self.assertEqual(tiers["", "pool"]["shards"], empty["", "pool"]["shards"])  # readers do not find them
+        self.assertEqual(
+            tiers["", "pool"]["shards"], empty["", "pool"]["shards"]
+        )  # readers do not find them
 
         self.assertRegex(self.c.run("store").stdout, rf"pid {pid} +- +3\.0 MiB")
         wait_for("the heartbeat", lambda: "2.0 MiB+3.0 MiB" in self.c.run("nodes").stdout)
@@ -88,8 +103,11 @@ class Platform(unittest.TestCase):
 
         os.kill(pid, signal.SIGKILL)
         self.c.wait_job(job, "failed")
-        after = wait_for("what it had to be given back",
-                         lambda: ("node-0", "chunks") not in (t := self.tiers()) and t, 10)
+        after = wait_for(
+            "what it had to be given back",
+            lambda: ("node-0", "chunks") not in (t := self.tiers()) and t,
+            10,
+        )
         self.assertEqual(after["", "pool"]["usedBytes"], empty["", "pool"]["usedBytes"])
         self.assertNotIn("helios_chunk_bytes{", self.c.run("metrics", "node-0").stdout)
 
@@ -98,7 +116,9 @@ class Platform(unittest.TestCase):
         self.c.kill("node-0")
         self.c.kill("l3d")
         self.c.up()
-        tiers = wait_for("the rank's chunks again", lambda: ("node-0", "chunks") in (t := self.tiers()) and t)
+        tiers = wait_for(
+            "the rank's chunks again", lambda: ("node-0", "chunks") in (t := self.tiers()) and t
+        )
         self.assertEqual(tiers["node-0", "chunks"]["processes"][0]["pid"], pid)
         self.assertGreaterEqual(tiers["", "pool"]["usedBytes"], spilled)
         self.c.run("cancel", job)
@@ -125,8 +145,13 @@ else:
                 return
             child = dict(self.named_children()).get(head)
             if child is None:
-                child = Stage() if name.count(".") < 3 and not isinstance(self, Stage) and head not in (
-                    "decoder", "layers") else Tree()
+                child = (
+                    Stage()
+                    if name.count(".") < 3
+                    and not isinstance(self, Stage)
+                    and head not in ("decoder", "layers")
+                    else Tree()
+                )
                 self.add_module(head, child)
             child.grow(rest, value)
 
@@ -172,7 +197,9 @@ class Training(unittest.TestCase):
         moments = session.load_state_dict(kind="optim")
         for name, value in session.load_state_dict(copy=True).items():
             # the imported version is random in every bit
-            net.grow(name, value if moments else torch.randn(value.shape, generator=generator) * 0.1)
+            net.grow(
+                name, value if moments else torch.randn(value.shape, generator=generator) * 0.1
+            )
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
         hybridps.restore_optimizer(optimizer, net, moments)
         return net, optimizer
@@ -192,13 +219,25 @@ class Training(unittest.TestCase):
         """The host has room for parameters and gradients, and an eighth of the rest."""
         data = sum(p.numel() * 4 for p in net.parameters())
         limit = (2 * data + data // 4) * limited
-        client = hybridps.manage(net, optimizer, device=f"emu:{data}", whole=(Stage,), chunk_bytes=256 << 10,
-                                 host_bytes=limit, spill=self.c.info["socket"])
+        client = hybridps.manage(
+            net,
+            optimizer,
+            device=f"emu:{data}",
+            whole=(Stage,),
+            chunk_bytes=256 << 10,
+            host_bytes=limit,
+            spill=self.c.info["socket"],
+        )
         self.addCleanup(client.close)
         return client, limit
 
     def pool_used(self):
-        return next(t["usedBytes"] for n in self.c.json("store")["items"] for t in n["tiers"] if t["name"] == "pool")
+        return next(
+            t["usedBytes"]
+            for n in self.c.json("store")["items"]
+            for t in n["tiers"]
+            if t["name"] == "pool"
+        )
 
     def read_in_child(self, optimizer):
         """Runs in a fork of the training process."""
@@ -210,7 +249,9 @@ class Training(unittest.TestCase):
             except hybridps.HybridPSError as error:
                 refused.append(str(error))
         for words in refused:
-            self.assertRegex(words, r'tensor ".*exp_avg.*" can.t be read in a forked child: .* below the host')
+            self.assertRegex(
+                words, r'tensor ".*exp_avg.*" can.t be read in a forked child: .* below the host'
+            )
         return "read all but what was spilled" if refused else f"{read} read, none refused"
 
     def test_a_host_that_is_smaller_than_the_model_s_data_gives_the_same_bits(self):
@@ -225,7 +266,10 @@ class Training(unittest.TestCase):
             self.assertLessEqual(stats["host_peak"], limit)
             self.assertGreater(stats["spilled"], limit // 4)
             self.assertGreaterEqual(self.pool_used() - before, stats["spilled"])
-            self.assertEqual(ranks(lambda _: self.read_in_child(optimizer), world=1)[0], "read all but what was spilled")
+            self.assertEqual(
+                ranks(lambda _: self.read_in_child(optimizer), world=1)[0],
+                "read all but what was spilled",
+            )
             states = optimizer.state_dict()["state"]
         for a, b in zip(plain.parameters(), net.parameters()):
             self.assertTrue(torch.equal(a, b))
@@ -242,13 +286,24 @@ class Training(unittest.TestCase):
         data = sum(p.numel() * 4 for p in net.parameters())
         limit = 2 * data + data // 4
         name = f"helios-test-limit-{os.getpid()}"
-        table = ManagerOptions(name=name.encode(), host_bytes=limit, device_bytes=(ctypes.c_uint64 * 1)(4 * data),
-                               devices=1)
+        table = ManagerOptions(
+            name=name.encode(),
+            host_bytes=limit,
+            device_bytes=(ctypes.c_uint64 * 1)(4 * data),
+            devices=1,
+        )
         lib, manager = hybridps._abi.load_library(), ctypes.c_void_p()
         self.assertEqual(lib.hybridps_manager_open(ctypes.byref(table), ctypes.byref(manager)), 0)
         self.addCleanup(lib.hybridps_manager_close, manager)
-        with hybridps.manage(net, optimizer, device=f"emu:{data}", whole=(Stage,), chunk_bytes=256 << 10, manager=name,
-                             spill=self.c.info["socket"]) as client:
+        with hybridps.manage(
+            net,
+            optimizer,
+            device=f"emu:{data}",
+            whole=(Stage,),
+            chunk_bytes=256 << 10,
+            manager=name,
+            spill=self.c.info["socket"],
+        ) as client:
             self.assertEqual(self.train(net, optimizer, 0, 4), expected)
             stats = client.stats()
             self.assertEqual(stats["host_limit"], limit)
@@ -267,11 +322,16 @@ class Training(unittest.TestCase):
             self.train(net, optimizer, 0, 3)
             session = helios.session()
             session.load_state_dict()
-            grown = peak_growth(lambda: setattr(self, "saved", helios.save_state_dict(client, step=3 + limited)))
+            grown = peak_growth(
+                lambda: setattr(self, "saved", helios.save_state_dict(client, step=3 + limited))
+            )
             self.assertTrue(self.saved.visible)
             total = sum(p.numel() * 12 for p in net.parameters())
             self.assertGreaterEqual(self.saved.bytes, total)
-            print(f"saved {self.saved.bytes} bytes, resident memory grew by {grown} at the most", file=sys.stderr)
+            print(
+                f"saved {self.saved.bytes} bytes, resident memory grew by {grown} at the most",
+                file=sys.stderr,
+            )
             if not limited:  # otherwise what comes back is mapped twice: in the pool, and here
                 self.assertLess(grown, total // 5)  # the largest part is a ninth
             value = {k: v.clone() for k, v in net.state_dict().items()}

@@ -21,7 +21,9 @@ class SameAsPlainTorch(unittest.TestCase):
     def test_native_adam_on_the_device_at_low_tide(self):
         case = Case(self, native=True, where="device", clip=1.0)
         room = int(case.bytes * 0.5) & -4096
-        high = room - case.minimum()  # in forward and backward, other programs take all but the minimum
+        high = (
+            room - case.minimum()
+        )  # in forward and backward, other programs take all but the minimum
         case.run(room, reserved_bytes=lambda client: high if client.state.inside else 0)
 
     def test_gradients_that_are_zeroed_and_not_dropped(self):
@@ -47,7 +49,9 @@ class SameAsPlainTorch(unittest.TestCase):
         def run(manage):
             model = make()
             optimizer = adam(model)
-            early = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)  # before managing, and after
+            early = torch.optim.lr_scheduler.ExponentialLR(
+                optimizer, 0.9
+            )  # before managing, and after
             client = manage(model, optimizer)
             late = torch.optim.lr_scheduler.StepLR(optimizer, 3)
             losses = train(model, optimizer, 6, scheduler=early)
@@ -56,8 +60,11 @@ class SameAsPlainTorch(unittest.TestCase):
             if client:
                 client.close()
             return losses, optimizer.param_groups[0]["lr"]
+
         plain = run(lambda *_: None)
-        self.assertEqual(run(lambda m, o: hybridps.manage(m, o, device="emu:1MiB", chunk_bytes=CHUNK)), plain)
+        self.assertEqual(
+            run(lambda m, o: hybridps.manage(m, o, device="emu:1MiB", chunk_bytes=CHUNK)), plain
+        )
 
     def test_bfloat16_with_float32_masters_is_torch_adam_on_the_masters(self):
         model = make(dtype=torch.bfloat16)
@@ -92,7 +99,9 @@ class Traffic(unittest.TestCase):
                 for mode in ("copy", "move"):
                     moved = []
                     for prefetch in (0, 2):
-                        with self.subTest(where=where, capacity=capacity, mode=mode, prefetch=prefetch):
+                        with self.subTest(
+                            where=where, capacity=capacity, mode=mode, prefetch=prefetch
+                        ):
                             moved.append(self.train(capacity, mode, prefetch, where))
                     self.assertEqual(*moved)
 
@@ -100,8 +109,16 @@ class Traffic(unittest.TestCase):
         model = make()
         optimizer = adam(model)
         watch = Watch(self)
-        with hybridps.manage(model, optimizer, device=f"emu:{capacity}", mode=mode, prefetch=prefetch,
-                             chunk_bytes=CHUNK, optimizer_device=where, reserved_bytes=watch.moment) as watch.client:
+        with hybridps.manage(
+            model,
+            optimizer,
+            device=f"emu:{capacity}",
+            mode=mode,
+            prefetch=prefetch,
+            chunk_bytes=CHUNK,
+            optimizer_device=where,
+            reserved_bytes=watch.moment,
+        ) as watch.client:
             train(model, optimizer, 7)
             watch.compare(mode)
         return watch.bytes

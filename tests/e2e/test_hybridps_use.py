@@ -17,8 +17,18 @@ torch = needs.torch()
 import torch.nn as nn
 from torch.utils.checkpoint import checkpoint
 
-from hybridps_model import (CHUNK, ROOT, VOCAB, WIDTH, Case, adam, batches, hybridps,  # noqa: E402
-                            make, train)
+from hybridps_model import (
+    CHUNK,
+    ROOT,
+    VOCAB,
+    WIDTH,
+    Case,
+    adam,
+    batches,
+    hybridps,  # noqa: E402
+    make,
+    train,
+)
 
 
 class WhatUsersDoBesides(unittest.TestCase):
@@ -28,7 +38,9 @@ class WhatUsersDoBesides(unittest.TestCase):
         self.optimizer = adam(self.model)
 
     def manage(self, device="emu:1MiB", **options):
-        client = hybridps.manage(self.model, self.optimizer, device=device, chunk_bytes=CHUNK, **options)
+        client = hybridps.manage(
+            self.model, self.optimizer, device=device, chunk_bytes=CHUNK, **options
+        )
         self.addCleanup(client.close)
         return client
 
@@ -44,7 +56,9 @@ class WhatUsersDoBesides(unittest.TestCase):
                     saved = copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
                     goes_on = train(self.model, self.optimizer, 2)
                 plain.load_state_dict(saved[0])
-                theirs.load_state_dict(copy.deepcopy(saved[1]))  # torch 2 keeps what it is given, and steps it
+                theirs.load_state_dict(
+                    copy.deepcopy(saved[1])
+                )  # torch 2 keeps what it is given, and steps it
                 self.assertEqual(train(plain, theirs, 2), goes_on)
                 with self.manage(mode=mode):  # and back
                     self.model.load_state_dict(saved[0])
@@ -80,8 +94,10 @@ class WhatUsersDoBesides(unittest.TestCase):
 
         def make_layers():
             torch.manual_seed(0)
-            return nn.ModuleList(nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
-                                 for _ in range(2))
+            return nn.ModuleList(
+                nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
+                for _ in range(2)
+            )
 
         def middle(layers, x):
             """The first layer's output is not used; the second layer replaces it on the device."""
@@ -103,16 +119,21 @@ class WhatUsersDoBesides(unittest.TestCase):
                 torch.manual_seed(1)
                 call(layers, torch.randn(2, 4, 32)).square().sum().backward()
             return [None if p.grad is None else p.grad.clone() for p in layers.parameters()]
-        calls = {"whole": lambda m, x: m[1](m[0](x)), "child": lambda m, x: m[0].linear1(x),
-                 "both": lambda m, x: m[0](x).sum() * m[0].linear1(x).mean(), "middle": middle,
-                 "checkpointed": lambda m, x: checkpoint(m[0], x.requires_grad_(),
-                                                         use_reentrant=False)}
+
+        calls = {
+            "whole": lambda m, x: m[1](m[0](x)),
+            "child": lambda m, x: m[0].linear1(x),
+            "both": lambda m, x: m[0](x).sum() * m[0].linear1(x).mean(),
+            "middle": middle,
+            "checkpointed": lambda m, x: checkpoint(m[0], x.requires_grad_(), use_reentrant=False),
+        }
         for name, call in calls.items():
             for change in (lambda layers: layers, replaced):
                 with self.subTest(name, replaced=change is replaced):
                     expected, layers = grads(change(make_layers()), call), change(make_layers())
-                    with hybridps.manage(layers, device="emu:108KiB", policy="lru",
-                                         chunk_bytes=12288):
+                    with hybridps.manage(
+                        layers, device="emu:108KiB", policy="lru", chunk_bytes=12288
+                    ):
                         for want, got in zip(expected, grads(layers, call)):
                             self.assertTrue(want is got or torch.equal(want, got))
 
@@ -123,6 +144,7 @@ class WhatUsersDoBesides(unittest.TestCase):
             first.backward()
             second.backward()
             return [p.grad.clone() for p in self.model.parameters()]
+
         plain = grads()
         self.model.zero_grad(set_to_none=True)
         with self.manage(device="emu:512KiB"):
@@ -135,7 +157,7 @@ class WhatUsersDoBesides(unittest.TestCase):
             optimizers = adam(pair[0]), adam(pair[1], torch.optim.AdamW)
             client = manage(pair, optimizers)
             losses = []
-            for (x, y) in batches(6):
+            for x, y in batches(6):
                 loss = pair[0](x, targets=y)["loss"] + pair[1](x, targets=y)["loss"]
                 loss.backward()
                 for optimizer in optimizers:
@@ -145,13 +167,18 @@ class WhatUsersDoBesides(unittest.TestCase):
             if client:
                 client.close()
             return losses
-        self.assertEqual(run(lambda m, o: hybridps.manage(m, o, device="emu:1MiB", chunk_bytes=CHUNK)),
-                         run(lambda *_: None))
+
+        self.assertEqual(
+            run(lambda m, o: hybridps.manage(m, o, device="emu:1MiB", chunk_bytes=CHUNK)),
+            run(lambda *_: None),
+        )
 
     def test_an_engine_trains_as_the_loop_does(self):
         reference = make()
         theirs = adam(reference)
-        engine, _ = hybridps.initialize(self.model, self.optimizer, device="emu:1MiB", chunk_bytes=CHUNK)
+        engine, _ = hybridps.initialize(
+            self.model, self.optimizer, device="emu:1MiB", chunk_bytes=CHUNK
+        )
         self.addCleanup(engine.close)
         for x, y in batches(4):
             theirs.zero_grad()
@@ -176,7 +203,11 @@ class WhatUsersDoBesides(unittest.TestCase):
     def test_results_of_collectives_are_managed(self):
         client = self.manage()
         value = torch.arange(6.0).view(2, 3)
-        for managed in (client.allreduce(value), client.allreduce(value, "mean"), client.broadcast(value)):
+        for managed in (
+            client.allreduce(value),
+            client.allreduce(value, "mean"),
+            client.broadcast(value),
+        ):
             self.assertTrue(torch.equal(managed.access(), value))
             managed.release()
             with self.assertRaisesRegex(hybridps.HybridPSError, "not accessed"):
@@ -198,7 +229,9 @@ class DataOfParameters(unittest.TestCase):
 
     def test_writes_through_data_are_used_by_the_next_forward(self):
         for mode in ("copy", "move"):
-            with self.subTest(mode), hybridps.manage(self.model, device="emu:8MiB", mode=mode), torch.no_grad():
+            with self.subTest(mode), hybridps.manage(
+                self.model, device="emu:8MiB", mode=mode
+            ), torch.no_grad():
                 before = self.model(self.x)
                 self.model.head.weight.data.mul_(2)
                 self.assertTrue(torch.equal(self.model(self.x), before * 2))
@@ -238,7 +271,9 @@ class DataOfParameters(unittest.TestCase):
         self.managed()
         before = self.model.head.weight.detach().clone()
         for value in (torch.zeros(3), before.double(), before.to("meta")):
-            with self.assertRaisesRegex(hybridps.HybridPSError, "head.weight.data = .*close the client first.*emu"):
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, "head.weight.data = .*close the client first.*emu"
+            ):
                 self.model.head.weight.data = value
         with self.assertRaisesRegex(hybridps.HybridPSError, "close the client first"):
             self.model.bfloat16()
@@ -247,7 +282,9 @@ class DataOfParameters(unittest.TestCase):
     def test_parameters_written_on_the_device_within_forward_are_an_error(self):
         self.managed()
         self.model.norm.register_forward_hook(lambda m, *_: m.weight.detach().mul_(2))
-        with self.assertRaisesRegex(hybridps.HybridPSError, "norm.weight written in place between forward and"):
+        with self.assertRaisesRegex(
+            hybridps.HybridPSError, "norm.weight written in place between forward and"
+        ):
             self.model(self.x, targets=self.y)["loss"].backward()
 
     def test_parameters_are_torch_s_own_type_again(self):
@@ -264,8 +301,9 @@ class DataOfParameters(unittest.TestCase):
             with self.subTest(where):
                 model = make(dtype=torch.bfloat16)
                 optimizer = adam(model)
-                with hybridps.manage(model, optimizer, device="emu:1MiB", chunk_bytes=CHUNK,
-                                     optimizer_device=where) as client:
+                with hybridps.manage(
+                    model, optimizer, device="emu:1MiB", chunk_bytes=CHUNK, optimizer_device=where
+                ) as client:
                     train(model, optimizer, 2)
                     slot = client.state.by_param[id(model.head.weight)]
                     with torch.no_grad():
@@ -277,8 +315,12 @@ class DataOfParameters(unittest.TestCase):
                     optimizer.param_groups[0].update(lr=0.0, weight_decay=0.0)
                     optimizer.step()
                     state = optimizer.state_dict()["state"]
-                    master = next(s["master"] for s in state.values() if s["master"].shape == slot.param.shape
-                                  and torch.equal(s["master"].bfloat16(), slot.param))
+                    master = next(
+                        s["master"]
+                        for s in state.values()
+                        if s["master"].shape == slot.param.shape
+                        and torch.equal(s["master"].bfloat16(), slot.param)
+                    )
                     self.assertTrue((master[0] == 3).all())
                     self.assertFalse(torch.equal(master[1:], master[1:].bfloat16().float()))
 
@@ -369,8 +411,13 @@ class GradientsOnTheDevice(unittest.TestCase):
         torch.set_num_threads(1)
         self.model, self.plain = make(), make()
         self.optimizer = adam(self.model)
-        self.client = hybridps.manage(self.model, self.optimizer, device="emu:8MiB", chunk_bytes=CHUNK,
-                                      optimizer_device="device")
+        self.client = hybridps.manage(
+            self.model,
+            self.optimizer,
+            device="emu:8MiB",
+            chunk_bytes=CHUNK,
+            optimizer_device="device",
+        )
         self.addCleanup(self.client.close)
         x, y = next(batches(1))
         for model in (self.model, self.plain):
@@ -419,17 +466,23 @@ class SixteenBits(unittest.TestCase):
     def test_float16_with_scaled_losses_skips_steps_and_ends_as_by_hand(self):
         for clip in (None, 0.01):
             plain = mixed(torch.float16)
-            expected = loop_with_masters(plain, 12, 2.0 ** 24, clip)
-            self.assertLess(expected[1][-1], 2.0 ** 24)  # some steps were skipped,
+            expected = loop_with_masters(plain, 12, 2.0**24, clip)
+            self.assertLess(expected[1][-1], 2.0**24)  # some steps were skipped,
             self.assertEqual(expected[1][-1], expected[1][-4])  # and some were not
             for gradients in ("separate", "reuse"):
                 for where in ("host", "device"):
                     with self.subTest(clip=clip, gradients=gradients, where=where):
                         model = mixed(torch.float16)
                         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=0.01)
-                        scaler = hybridps.GradScaler(2.0 ** 24)
-                        with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192,
-                                             gradients=gradients, optimizer_device=where):
+                        scaler = hybridps.GradScaler(2.0**24)
+                        with hybridps.manage(
+                            model,
+                            optimizer,
+                            device="emu:128KiB",
+                            chunk_bytes=8192,
+                            gradients=gradients,
+                            optimizer_device=where,
+                        ):
                             self.assertEqual(loop(model, optimizer, 12, scaler, clip), expected)
                             self.same(model, plain)
                         self.same(model, plain)
@@ -444,15 +497,22 @@ class SixteenBits(unittest.TestCase):
             scaler.step(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1))
         with self.assertRaisesRegex(hybridps.HybridPSError, "growth_factor"):
             hybridps.GradScaler(growth_factor=1.0)
-        for name, value in (("init_scale", 0), ("init_scale", float("nan")), ("backoff_factor", "x"),
-                            ("growth_interval", 0), ("growth_interval", 1.5)):
-            with self.subTest(name, value=value), self.assertRaisesRegex(hybridps.HybridPSError, f"^{name} is "):
+        for name, value in (
+            ("init_scale", 0),
+            ("init_scale", float("nan")),
+            ("backoff_factor", "x"),
+            ("growth_interval", 0),
+            ("growth_interval", 1.5),
+        ):
+            with self.subTest(name, value=value), self.assertRaisesRegex(
+                hybridps.HybridPSError, f"^{name} is "
+            ):
                 hybridps.GradScaler(**{name: value})
         with self.assertRaisesRegex(hybridps.HybridPSError, "int is not managed"):
             other.step(3)
 
     def test_a_scaler_does_not_unscale_float16_gradients_in_place(self):
-        model, scaler = mixed(torch.float16), hybridps.GradScaler(2.0 ** 24)
+        model, scaler = mixed(torch.float16), hybridps.GradScaler(2.0**24)
         optimizer = torch.optim.Adam(model.parameters())
         with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192):
             for p in model.parameters():
@@ -465,14 +525,16 @@ class SixteenBits(unittest.TestCase):
 
     def test_a_scaler_steps_once_before_an_update(self):
         for infinite in (False, True):
-            model, scaler = mixed(torch.float16), hybridps.GradScaler(2.0 ** 8)
+            model, scaler = mixed(torch.float16), hybridps.GradScaler(2.0**8)
             optimizer = torch.optim.Adam(model.parameters())
             with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192):
                 for p in model.parameters():
                     p.grad = torch.full_like(p, float("inf") if infinite else 1.0)
                 scaler.step(optimizer)
                 before = [p.clone() for p in model.parameters()]
-                with self.assertRaisesRegex(hybridps.HybridPSError, "step of this optimizer was called"):
+                with self.assertRaisesRegex(
+                    hybridps.HybridPSError, "step of this optimizer was called"
+                ):
                     scaler.step(optimizer)
                 self.assertTrue(all(map(torch.equal, before, model.parameters())))
                 scaler.update()
@@ -487,13 +549,22 @@ class SixteenBits(unittest.TestCase):
                 with self.subTest(where=where, mode=mode):
                     model = mixed(torch.bfloat16)
                     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.01)
-                    with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192, mode=mode,
-                                         gradients="reuse", optimizer_device=where) as client:
+                    with hybridps.manage(
+                        model,
+                        optimizer,
+                        device="emu:128KiB",
+                        chunk_bytes=8192,
+                        mode=mode,
+                        gradients="reuse",
+                        optimizer_device=where,
+                    ) as client:
                         self.assertEqual(loop(model, optimizer, 10)[0], expected[0])
                         self.same(model, plain)
                         stats = client.stats()
                         self.assertGreater(stats["last"]["evictions"], 0)
-                        sizes = {client.state.pool.tensor(t)["kind"]: 0 for t in range(stats["tensors"])}
+                        sizes = {
+                            client.state.pool.tensor(t)["kind"]: 0 for t in range(stats["tensors"])
+                        }
                         for t in range(stats["tensors"]):
                             info = client.state.pool.tensor(t)
                             sizes[info["kind"]] += info["bytes"]
@@ -504,8 +575,14 @@ class SixteenBits(unittest.TestCase):
         plain, model = mixed(torch.bfloat16), mixed(torch.bfloat16)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=0.01)
         x = torch.ones(2, WIDTH)
-        with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192, gradients="reuse",
-                             optimizer_device="host"):
+        with hybridps.manage(
+            model,
+            optimizer,
+            device="emu:128KiB",
+            chunk_bytes=8192,
+            gradients="reuse",
+            optimizer_device="host",
+        ):
             model(x).square().mean().backward()
             plain(x).square().mean().backward()
             for mine, theirs in zip(model.parameters(), plain.parameters()):
@@ -530,20 +607,28 @@ class SixteenBits(unittest.TestCase):
         model = mixed(torch.bfloat16)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
         x = torch.ones(2, WIDTH)
-        with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192, gradients="reuse"):
+        with hybridps.manage(
+            model, optimizer, device="emu:128KiB", chunk_bytes=8192, gradients="reuse"
+        ):
             model(x).square().mean().backward()
-            with self.assertRaisesRegex(hybridps.HybridPSError, "accumulation needs gradients=.separate.*emu:128KiB"):
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, "accumulation needs gradients=.separate.*emu:128KiB"
+            ):
                 model(x)
             optimizer.step()
             first, second = model(x).square().mean(), model(x).square().mean()
             first.backward()
-            with self.assertRaisesRegex(hybridps.HybridPSError, "in the place of the parameter, which is needed now"):
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, "in the place of the parameter, which is needed now"
+            ):
                 second.backward()
             optimizer.zero_grad(set_to_none=True)
             h = x.requires_grad_()
             for _ in range(2):
                 h = checkpoint(lambda v: v + model.layers[0](v), h, use_reentrant=True)
-            with self.assertRaisesRegex(hybridps.HybridPSError, "needed (now|after its gradient has taken its place)"):
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, "needed (now|after its gradient has taken its place)"
+            ):
                 h.sum().backward()
             optimizer.zero_grad(set_to_none=True)
             self.assertTrue(model(x).isfinite().all())
@@ -555,98 +640,132 @@ class BadInput(unittest.TestCase):
         self.model = make()
         self.optimizer = adam(self.model)
 
-    def test_a_device_below_the_largest_pinned_set_is_told_with_all_numbers_and_nothing_changed(self):
+    def test_a_device_below_the_largest_pinned_set_is_told_with_all_numbers_and_nothing_changed(
+        self,
+    ):
         case = Case(self, native=True, steps=2)
         minimum = case.minimum()
         before = {k: v.clone() for k, v in self.model.state_dict().items()}
         small = {"device": f"emu:{minimum - 4096}", "chunk_bytes": CHUNK}
-        with self.assertRaisesRegex(hybridps.HybridPSError, rf"^module blocks.* needs .* KiB of device "
-                                    rf"memory at once; .* Use at least emu:{minimum // 1024}KiB"):
+        with self.assertRaisesRegex(
+            hybridps.HybridPSError,
+            rf"^module blocks.* needs .* KiB of device "
+            rf"memory at once; .* Use at least emu:{minimum // 1024}KiB",
+        ):
             hybridps.manage(self.model, self.optimizer, **small)
         self.assertNotIn("forward", self.model.__dict__)
         client = hybridps.Client(**small)  # for which nothing is requested in advance
         self.addCleanup(client.close)
         client.register_module(self.model)
         client.register_optim(self.optimizer)
-        with self.assertRaisesRegex(hybridps.HybridPSError,
-                                    rf"(?s)^module .*Use at least emu:{minimum // 1024}KiB\. .*moment.*(FWD|BWD) "
-                                    r".*tensor .*COMPUTE"):
+        with self.assertRaisesRegex(
+            hybridps.HybridPSError,
+            rf"(?s)^module .*Use at least emu:{minimum // 1024}KiB\. .*moment.*(FWD|BWD) "
+            r".*tensor .*COMPUTE",
+        ):
             train(self.model, self.optimizer, 2)
         self.assertEqual(client.stats()["pinned"], 0)
         for name, value in self.model.state_dict().items():
             self.assertTrue(torch.equal(value, before[name]), name)
         client.close()
         self.optimizer.zero_grad(set_to_none=True)
-        with hybridps.manage(self.model, self.optimizer, device=f"emu:{minimum}", chunk_bytes=CHUNK):
+        with hybridps.manage(
+            self.model, self.optimizer, device=f"emu:{minimum}", chunk_bytes=CHUNK
+        ):
             self.assertEqual(train(self.model, self.optimizer, 2), case.losses)
 
     def test_registrations_that_make_no_sense_are_refused(self):
         client = hybridps.manage(self.model, self.optimizer, device="emu:8MiB")
         self.addCleanup(client.close)
-        for wrong, words in ((lambda: client.register_module(self.model), "registered already"),
-                             (lambda: client.register_optim(self.optimizer), "registered already"),
-                             (lambda: client.access(torch.zeros(3)), "not registered"),
-                             (lambda: client.release(self.model.head.weight), "not accessed"),
-                             (lambda: client.allreduce(torch.zeros(1), "max"), "'max'"),
-                             (lambda: hybridps.manage(self.model, device="emu:8MiB"), "registered already"),
-                             (lambda: hybridps.manage(make(), device="emu:"), ""),
-                             (lambda: hybridps.manage(make(), device="emu:8MiB", policy="best"), "best")):
+        for wrong, words in (
+            (lambda: client.register_module(self.model), "registered already"),
+            (lambda: client.register_optim(self.optimizer), "registered already"),
+            (lambda: client.access(torch.zeros(3)), "not registered"),
+            (lambda: client.release(self.model.head.weight), "not accessed"),
+            (lambda: client.allreduce(torch.zeros(1), "max"), "'max'"),
+            (lambda: hybridps.manage(self.model, device="emu:8MiB"), "registered already"),
+            (lambda: hybridps.manage(make(), device="emu:"), ""),
+            (lambda: hybridps.manage(make(), device="emu:8MiB", policy="best"), "best"),
+        ):
             with self.assertRaisesRegex(hybridps.HybridPSError, words):
                 wrong()
 
     def test_an_error_says_what_is_where(self):
-        with hybridps.manage(self.model, self.optimizer, device="emu:8MiB", chunk_bytes=CHUNK) as client:
+        with hybridps.manage(
+            self.model, self.optimizer, device="emu:8MiB", chunk_bytes=CHUNK
+        ) as client:
             client.access(self.model.head.weight)
             count = len(list(self.model.parameters()))
             some = r"[0-9]+ \(HOLD [0-9]+\)"
-            facts = (rf"device emu:8MiB: 8388608 bytes, 8388608 for chunks in moment [0-9]+; on it param {CHUNK} "
-                     rf"\([A-Z 0-9,]*COMPUTE [0-9]+\); on the host param [0-9]+ \([A-Z 0-9,]+\), momentum {some}, "
-                     rf"variance {some}; {CHUNK} bytes pinned by head.weight; "
-                     f"{count} parameters of 1 modules")
-            for wrong in (lambda: client.register_module(self.model), lambda: client.access(torch.zeros(3)),
-                          lambda: client.release(self.model.norm.weight),
-                          lambda: client.register_optim(self.optimizer)):
+            facts = (
+                r"device emu:8MiB: 8388608 bytes, 8388608 for chunks in moment [0-9]+; on it param"
+                rf" {CHUNK} "
+                r"\([A-Z 0-9,]*COMPUTE [0-9]+\); on the host param [0-9]+ \([A-Z 0-9,]+\),"
+                rf" momentum {some}, "
+                rf"variance {some}; {CHUNK} bytes pinned by head.weight; "
+                f"{count} parameters of 1 modules"
+            )
+            for wrong in (
+                lambda: client.register_module(self.model),
+                lambda: client.access(torch.zeros(3)),
+                lambda: client.release(self.model.norm.weight),
+                lambda: client.register_optim(self.optimizer),
+            ):
                 with self.assertRaisesRegex(hybridps.HybridPSError, facts):
                     wrong()
             client.release(self.model.head.weight)
         with self.assertRaisesRegex(hybridps.HybridPSError, "closed"):
             client.access(self.model.head.weight)
 
-    def test_choices_that_are_none_and_optimizers_that_can_not_are_refused_and_nothing_changed(self):
+    def test_choices_that_are_none_and_optimizers_that_can_not_are_refused_and_nothing_changed(
+        self,
+    ):
         sgd = torch.optim.SGD(self.model.parameters(), lr=0.1)
         other = adam(self.model)
         other.param_groups[0]["amsgrad"] = True
-        for options, optimizer, words in (({"gradients": "shared"}, None, "'separate' or 'reuse'"),
-                                          ({"optimizer_device": "gpu"}, None, "'auto', 'host' or 'device'"),
-                                          ({"optimizer_device": "device"}, sgd, "Adam and AdamW"),
-                                          ({"optimizer_device": "device"}, other, "amsgrad")):
+        for options, optimizer, words in (
+            ({"gradients": "shared"}, None, "'separate' or 'reuse'"),
+            ({"optimizer_device": "gpu"}, None, "'auto', 'host' or 'device'"),
+            ({"optimizer_device": "device"}, sgd, "Adam and AdamW"),
+            ({"optimizer_device": "device"}, other, "amsgrad"),
+        ):
             with self.assertRaisesRegex(hybridps.HybridPSError, words):
                 hybridps.manage(self.model, optimizer, device="emu:8MiB", **options)
             self.assertNotIn("forward", self.model.__dict__)
             self.assertIs(type(self.model.head.weight), nn.Parameter)
-        with hybridps.manage(self.model, self.optimizer, device="emu:8MiB", optimizer_device="device"):
+        with hybridps.manage(
+            self.model, self.optimizer, device="emu:8MiB", optimizer_device="device"
+        ):
             self.model(next(batches(1))[0]).sum().backward()
             before = self.model.head.weight.clone()
             self.optimizer.param_groups[0]["amsgrad"] = True
-            with self.assertRaisesRegex(hybridps.HybridPSError, "only native Adam's own steps work"):
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, "only native Adam's own steps work"
+            ):
                 self.optimizer.step()
             self.assertTrue(torch.equal(self.model.head.weight, before))
 
     def test_a_parameter_belongs_to_one_client(self):
         with hybridps.manage(self.model, device="emu:8MiB"):
-            with self.assertRaisesRegex(hybridps.HybridPSError, "weight is registered already, with the client"):
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, "weight is registered already, with the client"
+            ):
                 hybridps.manage(nn.ModuleList([self.model.head]), device="emu:8MiB")
 
     def test_parameters_in_the_same_memory_are_refused(self):
         self.model.head.weight = nn.Parameter(self.model.norm.weight.data[:-1])
-        with self.assertRaisesRegex(hybridps.HybridPSError, "norm.weight and head.weight share the same memory"):
+        with self.assertRaisesRegex(
+            hybridps.HybridPSError, "norm.weight and head.weight share the same memory"
+        ):
             hybridps.manage(self.model, device="emu:8MiB")
         self.model.head.weight = nn.Parameter(self.model.norm.weight.data.clone())
         hybridps.manage(self.model, device="emu:8MiB").close()
 
     def test_mixed_devices_are_refused(self):
         self.model.head.weight = nn.Parameter(torch.empty(VOCAB, WIDTH, device="meta"))
-        with self.assertRaisesRegex(hybridps.HybridPSError, "mixed devices.*cpu.*head.weight on meta"):
+        with self.assertRaisesRegex(
+            hybridps.HybridPSError, "mixed devices.*cpu.*head.weight on meta"
+        ):
             hybridps.manage(self.model, device="emu:8MiB")
         self.assertNotIn("forward", self.model.__dict__)
 
@@ -662,14 +781,18 @@ class BadInput(unittest.TestCase):
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
 
     def test_a_read_after_release_gives_the_content_and_no_stale_data(self):
-        code = (f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r})\n"
-                "import torch, hybridps\n"
-                "m = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))\n"
-                "c = hybridps.manage(m, device='emu:20KiB', chunk_bytes=4096)\n"
-                "v = c.access(m[0].weight); print(v.sum().item()); c.release(m[0].weight)\n"
-                "c.access(m[1].weight)\n"
-                "print(v.sum().item(), c.stats()['faults'])\n")
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        code = (
+            f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r})\n"
+            "import torch, hybridps\n"
+            "m = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))\n"
+            "c = hybridps.manage(m, device='emu:20KiB', chunk_bytes=4096)\n"
+            "v = c.access(m[0].weight); print(v.sum().item()); c.release(m[0].weight)\n"
+            "c.access(m[1].weight)\n"
+            "print(v.sum().item(), c.stats()['faults'])\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         first, second, faults = done.stdout.split()
         self.assertEqual((second, int(faults)), (first, 1))
@@ -691,11 +814,14 @@ class BadInput(unittest.TestCase):
             except Exception:
                 pass
             try:
-                Fails.apply(model.norm(model.blocks[0](model.token(x), causal=model.causal)["hidden"])).sum().backward()
+                Fails.apply(
+                    model.norm(model.blocks[0](model.token(x), causal=model.causal)["hidden"])
+                ).sum().backward()
             except Exception:
                 pass
             optimizer.zero_grad(set_to_none=True)
             return train(model, optimizer, 3)
+
         plain = make()
         expected = run(plain, adam(plain))
         with hybridps.manage(self.model, self.optimizer, device="emu:512KiB", chunk_bytes=CHUNK):

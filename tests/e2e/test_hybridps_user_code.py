@@ -28,19 +28,30 @@ from hybridps_model import hybridps  # noqa: E402
 WIDTH = 32
 # One chunk a page: barely more fits than one layer and its gradients.
 TIGHT = {"device": "emu:56KiB", "chunk_bytes": 4096}
-WAYS = (TIGHT, {**TIGHT, "mode": "move"}, {**TIGHT, "optimizer_device": "device", "device": "emu:96KiB"})
+WAYS = (
+    TIGHT,
+    {**TIGHT, "mode": "move"},
+    {**TIGHT, "optimizer_device": "device", "device": "emu:96KiB"},
+)
 
 
 def data(count, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return [(torch.randn(8, WIDTH, generator=generator), torch.randn(8, WIDTH, generator=generator))
-            for _ in range(count)]
+    return [
+        (torch.randn(8, WIDTH, generator=generator), torch.randn(8, WIDTH, generator=generator))
+        for _ in range(count)
+    ]
 
 
 def layers(seed=1):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(inplace=True), nn.Linear(2 * WIDTH, 2 * WIDTH),
-                         nn.Tanh(), nn.Linear(2 * WIDTH, WIDTH))
+    return nn.Sequential(
+        nn.Linear(WIDTH, 2 * WIDTH),
+        nn.ReLU(inplace=True),
+        nn.Linear(2 * WIDTH, 2 * WIDTH),
+        nn.Tanh(),
+        nn.Linear(2 * WIDTH, WIDTH),
+    )
 
 
 def bits(value):
@@ -68,6 +79,7 @@ class Code(unittest.TestCase):
 
     def same(self, use, make=layers, optimizer=torch.optim.Adam, ways=WAYS):
         """`use(model, optimizer)` returns the same list and leaves the same parameters."""
+
         def run(way):
             model = make()
             chosen = optimizer(model.parameters())
@@ -78,6 +90,7 @@ class Code(unittest.TestCase):
                 if client:
                     client.close()
             return bits(out), bits(list(model.parameters()))
+
         plain = run(None)
         for way in ways:
             with self.subTest(**way):
@@ -86,8 +99,13 @@ class Code(unittest.TestCase):
 
 class Gradients(Code):
     def test_zero_grad_between_forward_and_backward(self):
-        for zero in (lambda m, o: o.zero_grad(), lambda m, o: o.zero_grad(set_to_none=True),
-                     lambda m, o: m.zero_grad(), lambda m, o: m.zero_grad(set_to_none=True)):
+        for zero in (
+            lambda m, o: o.zero_grad(),
+            lambda m, o: o.zero_grad(set_to_none=True),
+            lambda m, o: m.zero_grad(),
+            lambda m, o: m.zero_grad(set_to_none=True),
+        ):
+
             def use(model, optimizer):
                 losses = []
                 for x, y in data(5):
@@ -97,6 +115,7 @@ class Gradients(Code):
                     optimizer.step()
                     losses.append(loss.item())
                 return losses
+
             self.same(use)
 
     def test_zero_grad_between_forward_and_backward_moves_nothing(self):
@@ -121,6 +140,7 @@ class Gradients(Code):
                 loss.backward()  # adds to the last batch's gradients
                 optimizer.step()
             return seen
+
         self.same(use)
 
     def test_gradients_are_written_through_their_data(self):
@@ -132,6 +152,7 @@ class Gradients(Code):
                 if i % 2:
                     optimizer.step()
                     optimizer.zero_grad(set_to_none=True)
+
         self.same(use)
 
     def test_gradients_that_a_failed_backward_left_are_those_of_torch(self):
@@ -169,6 +190,7 @@ class Gradients(Code):
                     continue
                 optimizer.step()
             return out
+
         self.same(use, make)
 
     def test_gradients_that_a_hook_ends_stay_what_is_kept_of_them(self):
@@ -176,8 +198,12 @@ class Gradients(Code):
             def take(p):
                 kept.append(p.grad)
                 p.grad = rest(p)
+
             nodes = [p.expand_as(p).grad_fn.next_functions[0][0] for p in model.parameters()]
-            handles = [node.register_hook(lambda *_, p=p: take(p)) for node, p in zip(nodes, model.parameters())]
+            handles = [
+                node.register_hook(lambda *_, p=p: take(p))
+                for node, p in zip(nodes, model.parameters())
+            ]
             out = []
             for x, y in data(3):
                 F.mse_loss(model(x), y).backward()
@@ -219,6 +245,7 @@ class Gradients(Code):
                 for k in kept:
                     k.mul_(0.5)
             return [k.clone() for k in kept] + [p.grad.clone() for p in model.parameters()]
+
         self.same(use)
 
 
@@ -245,8 +272,13 @@ class Models(Code):
             def __init__(self):
                 super().__init__()
                 self.own = nn.Parameter(torch.randn(WIDTH, WIDTH) * 0.1)
-                self.lists = nn.ModuleList([nn.ParameterList(nn.Parameter(torch.randn(WIDTH, WIDTH) * 0.1)
-                                                             for _ in range(3))])
+                self.lists = nn.ModuleList(
+                    [
+                        nn.ParameterList(
+                            nn.Parameter(torch.randn(WIDTH, WIDTH) * 0.1) for _ in range(3)
+                        )
+                    ]
+                )
                 self.named = nn.ParameterDict({"scale": nn.Parameter(torch.ones(WIDTH))})
                 self.layer, self.big = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
 
@@ -258,6 +290,7 @@ class Models(Code):
         def make():
             torch.manual_seed(1)
             return nn.Sequential(Functional(), nn.Linear(WIDTH, WIDTH), Functional())
+
         self.same(several, make)
 
     def test_weights_that_are_made_before_forward(self):
@@ -272,6 +305,7 @@ class Models(Code):
             prune.l1_unstructured(model[2], "weight", 0.5)
             nn.utils.weight_norm(model[0])
             return losses + several(model, torch.optim.SGD(model.parameters(), 0.1))
+
         roomy = [{**way, "device": "emu:160KiB"} for way in WAYS]
         self.same(several, make, ways=roomy)
         self.same(within, ways=roomy)
@@ -283,6 +317,7 @@ class Models(Code):
             def look(module, *_):
                 seen.append(module.weight.norm().item())
                 seen.extend(p.sum().item() for p in module.parameters())
+
             model[1].inplace = False
             for layer in model[::2]:
                 layer.register_full_backward_hook(look)
@@ -295,6 +330,7 @@ class Models(Code):
                 loss.backward()
                 optimizer.step()
             return seen
+
         self.same(use, ways=[{**way, "device": "emu:80KiB"} for way in WAYS])
 
     def test_a_graph_of_the_gradients(self):
@@ -305,12 +341,13 @@ class Models(Code):
                 x.requires_grad_()
                 optimizer.zero_grad(set_to_none=True)
                 out = model(x)
-                slope, = torch.autograd.grad(out.sum(), x, create_graph=True)
+                (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
                 loss = F.mse_loss(out, y) + slope.square().mean()
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())
             return losses
+
         self.same(use)
         model = layers()
         with hybridps.manage(model, **{**TIGHT, "device": "emu:80KiB"}) as client:
@@ -320,10 +357,14 @@ class Models(Code):
             self.assertEqual(client.stats()["pinned"], 36864)
         model = layers().bfloat16()
         optimizer = torch.optim.Adam(model.parameters())
-        with hybridps.manage(model, optimizer, **{**TIGHT, "device": "emu:1MiB"}, gradients="reuse"):
+        with hybridps.manage(
+            model, optimizer, **{**TIGHT, "device": "emu:1MiB"}, gradients="reuse"
+        ):
             x = data(1)[0][0].bfloat16().requires_grad_()
             torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
-            with self.assertRaisesRegex(hybridps.HybridPSError, "weight.data is requested between.*create_graph"):
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, "weight.data is requested between.*create_graph"
+            ):
                 model[0].weight.data.zero_()
         model = layers()
         with hybridps.manage(model, **{**TIGHT, "device": "emu:56KiB"}) as client:
@@ -345,7 +386,10 @@ class Models(Code):
         def make():
             torch.manual_seed(1)
             return Mixed()
-        self.same(several, make, lambda ps: torch.optim.Adam(p for p in ps if p.requires_grad), WAYS[:2])
+
+        self.same(
+            several, make, lambda ps: torch.optim.Adam(p for p in ps if p.requires_grad), WAYS[:2]
+        )
 
     def test_memory_that_a_parameter_is_given(self):
         def use(model, optimizer):
@@ -357,6 +401,7 @@ class Models(Code):
             losses += several(model, optimizer)
             model.to("cpu").float()
             return losses + several(model, optimizer)
+
         self.same(use)
 
 
@@ -370,6 +415,7 @@ class Parts(Code):
             losses += several(model, optimizer)
             model[0].requires_grad_(True)
             return losses + several(model, optimizer)
+
         self.same(use)
 
     def test_an_optimizer_of_more_than_is_managed(self):
@@ -380,7 +426,9 @@ class Parts(Code):
             out = train(model, optimizer, data(5)), list(model.parameters())
             if client:
                 client.close()
-            expected = bits(out) if way is None else self.assertEqual(bits(out), expected)  # noqa: F821
+            expected = (
+                bits(out) if way is None else self.assertEqual(bits(out), expected)
+            )  # noqa: F821
 
     def test_a_checkpoint_has_the_state_of_parameters_that_came_later(self):
         model = nn.Sequential(nn.Linear(WIDTH, WIDTH))
@@ -392,8 +440,14 @@ class Parts(Code):
             optimizer.step()
             _, saved = client.helios_state()
             for name in ("0.weight", "head.weight", "head.bias"):
-                self.assertLessEqual({f"{key}.{name}" for key in ("exp_avg", "exp_avg_sq", "step")}, set(saved))
-            self.assertTrue(torch.equal(saved["exp_avg.head.weight"], optimizer.state[model.head.weight]["exp_avg"]))
+                self.assertLessEqual(
+                    {f"{key}.{name}" for key in ("exp_avg", "exp_avg_sq", "step")}, set(saved)
+                )
+            self.assertTrue(
+                torch.equal(
+                    saved["exp_avg.head.weight"], optimizer.state[model.head.weight]["exp_avg"]
+                )
+            )
 
     def test_state_that_a_checkpoint_can_not_hold_is_refused_by_name(self):
         model = nn.Sequential(nn.Linear(WIDTH, 3))
@@ -404,11 +458,22 @@ class Parts(Code):
             state = optimizer.state[model[0].weight]
             state.update(count=3, nothing=None, tenth=0.1)
             _, saved = client.helios_state()
-            self.assertEqual(set(saved), {"momentum_buffer.0.weight", "momentum_buffer.0.bias", "count.0.weight",
-                                          "tenth.0.weight"})
-            self.assertEqual((saved["count.0.weight"].item(), saved["tenth.0.weight"].item()), (3, 0.1))
+            self.assertEqual(
+                set(saved),
+                {
+                    "momentum_buffer.0.weight",
+                    "momentum_buffer.0.bias",
+                    "count.0.weight",
+                    "tenth.0.weight",
+                },
+            )
+            self.assertEqual(
+                (saved["count.0.weight"].item(), saved["tenth.0.weight"].item()), (3, 0.1)
+            )
             state["history"] = [torch.ones(1)]
-            with self.assertRaisesRegex(hybridps.HybridPSError, '^optimizer.state of 0.weight has "history", a list'):
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, '^optimizer.state of 0.weight has "history", a list'
+            ):
                 client.helios_state()
         with self.assertRaisesRegex(hybridps.HybridPSError, "^exp_avg.0.weight is a str"):
             hybridps.restore_optimizer(optimizer, model, {"exp_avg.0.weight": "x"})
@@ -419,7 +484,11 @@ class Parts(Code):
             model = nn.Linear(WIDTH, WIDTH)
             model.none = nn.Parameter(torch.empty(0, 3))
             optimizer = torch.optim.AdamW(model.parameters())
-            client = hybridps.manage(model, optimizer, device="emu:1MiB", optimizer_device="device") if manage else None
+            client = (
+                hybridps.manage(model, optimizer, device="emu:1MiB", optimizer_device="device")
+                if manage
+                else None
+            )
             for _ in range(3):
                 optimizer.zero_grad()
                 (model(torch.ones(2, WIDTH)).pow(2).sum() + model.none.sum()).backward()
@@ -428,6 +497,7 @@ class Parts(Code):
                 self.assertTrue(client.state.optimizers[0].on_device)
                 client.close()
             return list(model.parameters())
+
         self.assertEqual(bits(run(True)), bits(run(False)))
 
     def test_copies_are_plain_and_can_be_managed(self):
@@ -436,8 +506,11 @@ class Parts(Code):
             file = io.BytesIO()
             torch.save(model, file)
             file.seek(0)
-            for other, theirs in ((torch.load(file, weights_only=False), None), pickle.loads(pickle.dumps((model, optimizer))),
-                                  copy.deepcopy((model, optimizer))):
+            for other, theirs in (
+                (torch.load(file, weights_only=False), None),
+                pickle.loads(pickle.dumps((model, optimizer))),
+                copy.deepcopy((model, optimizer)),
+            ):
                 self.assertNotIn("forward", other[0].__dict__)
                 self.assertIs(type(other[0].weight), nn.Parameter)
                 theirs = theirs or torch.optim.Adam(other.parameters())
@@ -445,6 +518,7 @@ class Parts(Code):
                     out += several(other, theirs)
                 out += list(other.parameters())
             return out + several(model, optimizer)
+
         self.same(use)
 
     def test_inference_mode_comes_first(self):
@@ -452,6 +526,7 @@ class Parts(Code):
             with torch.inference_mode():
                 seen = model(data(1)[0][0]).sum().item()
             return [seen] + several(model, optimizer)
+
         self.same(use)
 
     def test_a_scheduler_of_before_counts_the_steps(self):
@@ -472,34 +547,44 @@ class Parts(Code):
                 with torch.no_grad():
                     for _ in range(10):
                         results[number] = model(inputs[number][0])
+
             threads = [threading.Thread(target=evaluate, args=(i,)) for i in range(len(inputs))]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
             return out + results + several(model, optimizer)
+
         self.same(use)
 
     def test_what_can_not_be_managed_is_refused_by_name(self):
         model = layers()
         with self.assertRaisesRegex(hybridps.HybridPSError, "compiled by torch.jit"):
             hybridps.manage(torch.jit.script(model), **TIGHT)
-        with hybridps.manage(model, **TIGHT), self.assertRaisesRegex(hybridps.HybridPSError, "bfloat16.*close the client"):
+        with hybridps.manage(model, **TIGHT), self.assertRaisesRegex(
+            hybridps.HybridPSError, "bfloat16.*close the client"
+        ):
             model.bfloat16()
         with tempfile.NamedTemporaryFile() as file:
-            torch.distributed.init_process_group("gloo", init_method=f"file://{file.name}", rank=0, world_size=1)
+            torch.distributed.init_process_group(
+                "gloo", init_method=f"file://{file.name}", rank=0, world_size=1
+            )
             try:
                 wrapped = nn.parallel.DistributedDataParallel(model)
                 with self.assertRaisesRegex(hybridps.HybridPSError, "group=hybridps.Group.torch"):
                     hybridps.manage(wrapped, **TIGHT)
                 with hybridps.manage(model, **TIGHT):
-                    with self.assertRaisesRegex(hybridps.HybridPSError, "group=hybridps.Group.torch"):
+                    with self.assertRaisesRegex(
+                        hybridps.HybridPSError, "group=hybridps.Group.torch"
+                    ):
                         wrapped(data(1)[0][0])
                     model(data(1)[0][0]).sum().backward()
             finally:
                 torch.distributed.destroy_process_group()
         embedding = nn.Embedding(8, WIDTH, max_norm=0.1)
-        with hybridps.manage(embedding, **TIGHT), self.assertRaisesRegex(hybridps.HybridPSError, "written in place"):
+        with hybridps.manage(embedding, **TIGHT), self.assertRaisesRegex(
+            hybridps.HybridPSError, "written in place"
+        ):
             embedding(torch.arange(8)).sum().backward()
 
 
@@ -520,6 +605,7 @@ class Torch2(Code):
         def child(model):
             model[2] = self.compiled(model[2])
             return model
+
         for change in (self.compiled, forward, child):
             self.same(several, make=lambda change=change: change(layers()))
         self.same(lambda model, optimizer: several(self.compiled(model), optimizer))
@@ -528,14 +614,19 @@ class Torch2(Code):
         def use(model, optimizer):
             def step(x, y):
                 optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y) + sum(p.square().sum() for p in model.parameters()) * 1e-3
+                loss = (
+                    F.mse_loss(model(x), y)
+                    + sum(p.square().sum() for p in model.parameters()) * 1e-3
+                )
                 loss.backward()
                 norm = sum(p.grad.square().sum() for p in model.parameters())
                 optimizer.step()
                 return loss.detach(), norm, model[0].weight.sum()
+
             # torch compiles its own Adam's step into one that rounds differently.
             chosen = self.compiled(step) if "_hybridps_unit" in model.__dict__ else step
             return [chosen(x, y) for x, y in data(4)]
+
         self.same(use)
 
     def test_fused_steps_are_seen(self):
@@ -544,16 +635,25 @@ class Torch2(Code):
             torch.optim.SGD(layers().parameters(), lr=1e-2, fused=True)
         except (RuntimeError, TypeError) as error:
             self.skipTest(str(error))
-        for kind in (torch.optim.Adam, torch.optim.AdamW, lambda p, **o: torch.optim.SGD(p, momentum=0.9, **o)):
-            self.same(several, optimizer=lambda p, kind=kind: kind(p, lr=1e-2, fused=True), ways=WAYS[:2])
+        for kind in (
+            torch.optim.Adam,
+            torch.optim.AdamW,
+            lambda p, **o: torch.optim.SGD(p, momentum=0.9, **o),
+        ):
+            self.same(
+                several, optimizer=lambda p, kind=kind: kind(p, lr=1e-2, fused=True), ways=WAYS[:2]
+            )
 
     def test_rates_and_betas_that_are_tensors(self):
         def chosen(parameters):
             try:
                 betas = torch.tensor(0.8), torch.tensor(0.99)
-                return torch.optim.Adam(parameters, lr=1e-2, betas=betas, foreach=False, capturable=False)
+                return torch.optim.Adam(
+                    parameters, lr=1e-2, betas=betas, foreach=False, capturable=False
+                )
             except ValueError:  # before torch 2.6
                 return torch.optim.Adam(parameters, lr=torch.tensor(1e-2), foreach=False)
+
         self.same(several, optimizer=chosen, ways=WAYS[:2])
 
     def test_scaled_losses(self):
@@ -568,6 +668,7 @@ class Torch2(Code):
                 scaler.update()
                 out.append(scaler.get_scale())
             return out
+
         self.same(use)
 
     def test_hooks_of_a_step_run(self):
@@ -575,33 +676,53 @@ class Torch2(Code):
             def halve(*_):
                 for p in model.parameters():
                     p.grad.mul_(0.5)
+
             seen = []
             optimizer.register_step_pre_hook(halve)
             optimizer.register_step_post_hook(lambda *_: seen.append(model[0].weight.sum().item()))
             return several(model, optimizer) + seen
+
         self.same(use)
 
     def test_what_can_not_be_managed_is_refused_by_name(self):
         model = layers()
         handle = model[0].weight.register_post_accumulate_grad_hook(print)
-        with self.assertRaisesRegex(hybridps.HybridPSError, "0.weight: no hooks after accumulation"):
+        with self.assertRaisesRegex(
+            hybridps.HybridPSError, "0.weight: no hooks after accumulation"
+        ):
             hybridps.manage(model, **TIGHT)
         handle.remove()
-        with hybridps.manage(model, **TIGHT), self.assertRaisesRegex(hybridps.HybridPSError, "2.bias: no hooks after"):
+        with hybridps.manage(model, **TIGHT), self.assertRaisesRegex(
+            hybridps.HybridPSError, "2.bias: no hooks after"
+        ):
             model[2].bias.register_post_accumulate_grad_hook(print)
         from torch.distributed._composable import replicate
         from torch.distributed.fsdp import FullyShardedDataParallel
+
         with tempfile.NamedTemporaryFile() as file:
-            torch.distributed.init_process_group("gloo", init_method=f"file://{file.name}", rank=0, world_size=1)
+            torch.distributed.init_process_group(
+                "gloo", init_method=f"file://{file.name}", rank=0, world_size=1
+            )
             try:
-                for wrapped in (replicate(layers()), FullyShardedDataParallel(layers(), device_id=torch.device("cpu"))):
-                    with self.assertRaisesRegex(hybridps.HybridPSError, "group=hybridps.Group.torch"):
+                for wrapped in (
+                    replicate(layers()),
+                    FullyShardedDataParallel(layers(), device_id=torch.device("cpu")),
+                ):
+                    with self.assertRaisesRegex(
+                        hybridps.HybridPSError, "group=hybridps.Group.torch"
+                    ):
                         hybridps.manage(wrapped, **TIGHT)
-                for part in (lambda m: m, lambda m: m[0], lambda m: m[0][0]):  # if it is managed already
+                for part in (
+                    lambda m: m,
+                    lambda m: m[0],
+                    lambda m: m[0][0],
+                ):  # if it is managed already
                     model = nn.Sequential(nn.Sequential(layers(), nn.ReLU()), nn.ReLU())
                     with hybridps.manage(model, **TIGHT):
                         replicate(part(model))
-                        with self.assertRaisesRegex(hybridps.HybridPSError, "replicate sums up.*group=hybridps.Group.torch"):
+                        with self.assertRaisesRegex(
+                            hybridps.HybridPSError, "replicate sums up.*group=hybridps.Group.torch"
+                        ):
                             model(data(1)[0][0])
             finally:
                 torch.distributed.destroy_process_group()

@@ -87,21 +87,27 @@ class World(unittest.TestCase):
         def run(rank):
             with hybridps.Group.shm(name(), rank, WORLD) as group:
                 return managed(rank, group, clip=1.0, accumulate=2)
+
         compare(self, run, plain(clip=1.0, accumulate=2))
 
     def test_torch_s_own_adam_and_state_on_every_rank(self):
         def run(rank):
             with hybridps.Group.shm(name(), rank, WORLD) as group:
                 return managed(rank, group, native=False, shard=rank < 0)
+
         mine = compare(self, run, plain())
         self.assertEqual(mine[0], mine[1])
 
     def test_torch_distributed_carries_the_same_bits(self):
         with tempfile.TemporaryDirectory() as folder:
+
             def run(rank):
-                dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD)
+                dist.init_process_group(
+                    "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD
+                )
                 with hybridps.Group.torch() as group:
                     return managed(rank, group)
+
             compare(self, run, plain())
 
     def test_helios_between_hosts_carries_the_same_bits(self):
@@ -110,6 +116,7 @@ class World(unittest.TestCase):
         def run(rank):
             with hybridps.Group.helios(address, rank, WORLD, timeout=100) as group:
                 return managed(rank, group)
+
         compare(self, run, plain())
 
     def test_bfloat16_of_three_ranks_that_add_up_before_they_reduce(self):
@@ -118,6 +125,7 @@ class World(unittest.TestCase):
         def run(rank):
             with hybridps.Group.shm(name(), rank, 3) as group:
                 return managed(rank, group, native=False, policy="lru", **how)
+
         compare(self, run, plain(world=3, **how), world=3)
 
     def test_no_sync_and_steps_in_between(self):
@@ -135,7 +143,9 @@ class World(unittest.TestCase):
                 out = managed(rank, group, **how)
                 model = make()
                 step = adam(model)
-                with hybridps.manage(model, step, device="emu:1MiB", group=group, chunk_bytes=CHUNK) as client:
+                with hybridps.manage(
+                    model, step, device="emu:1MiB", group=group, chunk_bytes=CHUNK
+                ) as client:
                     x, y = next(batches(1))
                     with client.no_sync():
                         model(x, targets=y)["loss"].backward()
@@ -149,6 +159,7 @@ class World(unittest.TestCase):
                     p.grad = torch.ones_like(p)  # the same on all ranks, and not a sum
                     step.step()
                 return out
+
         compare(self, run, plain(**how))
 
     def test_gradients_given_by_hand_within_no_sync_are_reduced_with_the_others(self):
@@ -157,6 +168,7 @@ class World(unittest.TestCase):
         def run(rank):
             with hybridps.Group.shm(name(), rank, WORLD) as group:
                 return managed(rank, group, policy="lru", **how)
+
         compare(self, run, plain(**how))
 
     def test_a_given_gradient_that_the_last_backward_does_not_reach_is_reduced_too(self):
@@ -164,8 +176,9 @@ class World(unittest.TestCase):
             torch.manual_seed(0)
             model = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
             step = torch.optim.SGD(model.parameters(), lr=1.0)
-            with hybridps.Group.shm(name(), rank, WORLD) as group, \
-                    hybridps.manage(model, step, device="emu:64KiB", group=group) as client:
+            with hybridps.Group.shm(name(), rank, WORLD) as group, hybridps.manage(
+                model, step, device="emu:64KiB", group=group
+            ) as client:
                 before = model[1].weight.detach().clone()
                 with client.no_sync():
                     for p in model[1].parameters():
@@ -173,6 +186,7 @@ class World(unittest.TestCase):
                 model[0](torch.ones(1, 4)).sum().backward()
                 step.step()
                 return bool((before - model[1].weight).allclose(torch.full((4, 4), 1.5)))
+
         self.assertEqual(ranks(run), [True] * WORLD)
 
     def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_back(self):
@@ -198,28 +212,50 @@ class World(unittest.TestCase):
         def run(rank):
             model, step = make(seed=9 + rank), None
             step = adam(model)
-            with hybridps.Group.shm(name(), rank, WORLD) as group, \
-                    hybridps.manage(model, step, device="emu:512KiB", group=group, chunk_bytes=CHUNK) as client:
+            with hybridps.Group.shm(name(), rank, WORLD) as group, hybridps.manage(
+                model, step, device="emu:512KiB", group=group, chunk_bytes=CHUNK
+            ) as client:
                 model.load_state_dict(parameters)
                 step.load_state_dict(state)
-                assert all(not any(s.states.values()) or s.owner == rank for s in client.state.slots)
+                assert all(
+                    not any(s.states.values()) or s.owner == rank for s in client.state.slots
+                )
                 return go_on(model, step)
+
         expected = alone(lambda: go_on(*one()))  # the same batches on both: their mean is their own
         self.assertEqual(ranks(run), [expected, expected])
 
 
 class Collectives(unittest.TestCase):
     def test_every_type_over_every_carrier(self):
-        values = [torch.randn(3, 5, generator=torch.Generator().manual_seed(r)) for r in range(WORLD)]
-        wide = [torch.randn(4, 7, generator=torch.Generator().manual_seed(9 + r)) for r in range(WORLD)]
-        kinds = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8)
+        values = [
+            torch.randn(3, 5, generator=torch.Generator().manual_seed(r)) for r in range(WORLD)
+        ]
+        wide = [
+            torch.randn(4, 7, generator=torch.Generator().manual_seed(9 + r)) for r in range(WORLD)
+        ]
+        kinds = (
+            torch.float32,
+            torch.float16,
+            torch.bfloat16,
+            torch.float64,
+            torch.int64,
+            torch.int32,
+            torch.uint8,
+        )
         address = f"127.0.0.1:{free_port()}"
         with tempfile.TemporaryDirectory() as folder:
+
             def run(rank):
-                dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD)
+                dist.init_process_group(
+                    "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD
+                )
                 out = []
-                for group in (hybridps.Group.shm(name(), rank, WORLD), hybridps.Group.torch(),
-                              hybridps.Group.helios(address, rank, WORLD, timeout=100)):
+                for group in (
+                    hybridps.Group.shm(name(), rank, WORLD),
+                    hybridps.Group.torch(),
+                    hybridps.Group.helios(address, rank, WORLD, timeout=100),
+                ):
                     for kind in kinds:
                         mine = (values[rank] * 8).to(kind)
                         out.append(group.allreduce(mine))
@@ -236,6 +272,7 @@ class Collectives(unittest.TestCase):
                     out.append(group.share({"from": rank, "has": range(rank)}, 1))
                     group.close()
                 return out
+
             for rank, got in enumerate(ranks(run)):
                 got, part_of = iter(got), slice(rank * 2, rank * 2 + 2)
                 for _ in range(3):
@@ -245,11 +282,17 @@ class Collectives(unittest.TestCase):
                         self.assertTrue(torch.equal(next(got), all_of[1].t()))
                         for part in all_of:
                             self.assertTrue(torch.equal(next(got), part))
-                        for expected in (torch.minimum(*all_of), torch.maximum(*all_of), all_of[0] * all_of[1]):
+                        for expected in (
+                            torch.minimum(*all_of),
+                            torch.maximum(*all_of),
+                            all_of[0] * all_of[1],
+                        ):
                             self.assertTrue(torch.equal(next(got), expected))
                         rows = [(w * 8).to(kind) for w in wide]
                         self.assertTrue(torch.equal(next(got), (rows[0] + rows[1])[part_of]))
-                        self.assertTrue(torch.equal(next(got), torch.cat([r[part_of] for r in rows])))
+                        self.assertTrue(
+                            torch.equal(next(got), torch.cat([r[part_of] for r in rows]))
+                        )
                         self.assertTrue(torch.equal(next(got), all_of[0]))
                     self.assertEqual(next(got), {"from": 1, "has": range(1)})
 
@@ -267,6 +310,7 @@ class Collectives(unittest.TestCase):
                 sums.append(one.access(host=True).tolist())
                 one.release()
                 return sums, client.stats()["tensors"]
+
         for got in ranks(run):
             self.assertEqual(got, ([18.0] * 20 + [[1, 7]], 2))
 
@@ -274,7 +318,9 @@ class Collectives(unittest.TestCase):
         def run(rank):
             group = hybridps.Group.shm(name(), rank, WORLD, timeout=150)
             model = make()
-            with hybridps.manage(model, adam(model), device="emu:1MiB", group=group, chunk_bytes=CHUNK):
+            with hybridps.manage(
+                model, adam(model), device="emu:1MiB", group=group, chunk_bytes=CHUNK
+            ):
                 x, y = next(batches(1))
                 if rank == 1:
                     model.head.register_full_backward_hook(lambda *_: os._exit(0))
@@ -292,15 +338,23 @@ class Collectives(unittest.TestCase):
 
     def test_a_rank_that_ends_first_aborts_nobody(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([sys.executable, "-c", ENDS_FIRST, folder], capture_output=True, text=True,
-                                  timeout=280)
+            done = subprocess.run(
+                [sys.executable, "-c", ENDS_FIRST, folder],
+                capture_output=True,
+                text=True,
+                timeout=280,
+            )
         self.assertEqual((done.stdout.strip(), done.returncode), (str([0] * 8), 0), done.stderr)
 
     def test_a_rank_waits_for_the_backend_to_release_its_tensors(self):
         for what, printed in ("released", "0 held\n"), ("kept", "1 held\n"):
             with tempfile.TemporaryDirectory() as folder:
-                done = subprocess.run([sys.executable, "-c", HELD, folder, what], capture_output=True,
-                                      text=True, timeout=50)
+                done = subprocess.run(
+                    [sys.executable, "-c", HELD, folder, what],
+                    capture_output=True,
+                    text=True,
+                    timeout=50,
+                )
             self.assertEqual((done.stdout, done.returncode), (printed, 0), done.stderr)
 
     def test_between_hosts_too(self):
@@ -317,15 +371,20 @@ class Collectives(unittest.TestCase):
                 except hybridps.HybridPSError as error:
                     return str(error), time.monotonic() - began
             return "no error", 0
+
         (words, seconds), nothing = ranks(run)
         self.assertIsNone(nothing)
-        self.assertRegex(words, r"rank 1 \(127.0.0.1:[0-9]+\) .*; rank 0 of 2 is in broadcast of .weights")
+        self.assertRegex(
+            words, r"rank 1 \(127.0.0.1:[0-9]+\) .*; rank 0 of 2 is in broadcast of .weights"
+        )
         self.assertLess(seconds, 30)
 
     def test_what_is_wrong_is_said(self):
         with self.assertRaisesRegex(hybridps.HybridPSError, "rank 2 of 2"):
             hybridps.Group.shm("x", 2, 2)
-        with self.assertRaisesRegex(hybridps.HybridPSError, "1 of 2 ranks joined within 50 ms, not 1"):
+        with self.assertRaisesRegex(
+            hybridps.HybridPSError, "1 of 2 ranks joined within 50 ms, not 1"
+        ):
             hybridps.Group.shm(f"helios-test-alone-{os.getpid()}", 0, 2, timeout=0.05)
         with self.assertRaisesRegex(hybridps.HybridPSError, "init_process_group"):
             hybridps.Group.torch()
@@ -340,7 +399,11 @@ class Collectives(unittest.TestCase):
             group.alltoall(torch.tensor(1.0), name="x")
         with self.assertRaisesRegex(hybridps.HybridPSError, "ranks 0 to 0"):
             group.broadcast(torch.zeros(1), 1)
-        for wrong in (torch.zeros(4, 6)[:, ::2], torch.zeros(1).expand(4), torch.zeros(4, device="meta")):
+        for wrong in (
+            torch.zeros(4, 6)[:, ::2],
+            torch.zeros(1).expand(4),
+            torch.zeros(4, device="meta"),
+        ):
             for call in (group.allreduce_, group.broadcast_):
                 with self.assertRaisesRegex(hybridps.HybridPSError, "_ of 'x'.*without holes"):
                     call(wrong, name="x")

@@ -32,10 +32,21 @@ class Queue(unittest.TestCase):
         home = pathlib.Path(tempfile.mkdtemp(prefix="helios-queue-"))
         cls.addClassCleanup(shutil.rmtree, home, ignore_errors=True)
         library, cls.reads = home / "slow_disk.so", home / "ms"
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, needs.ROOT / "tests/support/slow_disk.c"], check=True)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-o", library, needs.ROOT / "tests/support/slow_disk.c"],
+            check=True,
+        )
         cls.reads.write_text("0")
-        cls.c = Cluster.of_class(cls, nodes=1, slots=1, size="1GiB", env={"LD_PRELOAD": str(library), "SLOW_READS": str(cls.reads)})
-        cls.source, _ = checkpoints.llama(cls.c.dir / "llama", layers=8, hidden=512, ffn=1536, vocab=2048)
+        cls.c = Cluster.of_class(
+            cls,
+            nodes=1,
+            slots=1,
+            size="1GiB",
+            env={"LD_PRELOAD": str(library), "SLOW_READS": str(cls.reads)},
+        )
+        cls.source, _ = checkpoints.llama(
+            cls.c.dir / "llama", layers=8, hidden=512, ffn=1536, vocab=2048
+        )
 
     @contextlib.contextmanager
     def slowed(self):
@@ -48,7 +59,13 @@ class Queue(unittest.TestCase):
 
     def start(self, name):
         command = [HELIOS, "--state", self.c.state, "model", "import", self.source, "--name", name]
-        made = subprocess.Popen([*map(str, command)], env=self.c.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        made = subprocess.Popen(
+            [*map(str, command)],
+            env=self.c.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.addCleanup(lambda: (made.kill(), made.communicate()))
         return made
 
@@ -90,13 +107,32 @@ class Queue(unittest.TestCase):
         os.kill(self.c.pid("controllerd"), signal.SIGSTOP)
         self.addCleanup(os.kill, self.c.pid("controllerd"), signal.SIGCONT)
         program.send_signal(signal.SIGINT)
-        wait_for("the first to be taken", lambda: not int(re.search(r"ShdPnd:\s*(\w+)", status.read_text())[1], 16) & 1 << signal.SIGINT - 1)
+        wait_for(
+            "the first to be taken",
+            lambda: not int(re.search(r"ShdPnd:\s*(\w+)", status.read_text())[1], 16)
+            & 1 << signal.SIGINT - 1,
+        )
         program.send_signal(signal.SIGINT)
 
     def test_a_second_ctrl_c_ends_the_line_and_the_program(self):
-        command = [HELIOS, "--state", self.c.state, "model", "import", self.source, "--name", "twice"]
+        command = [
+            HELIOS,
+            "--state",
+            self.c.state,
+            "model",
+            "import",
+            self.source,
+            "--name",
+            "twice",
+        ]
         with self.slowed():
-            code, shown = on_terminal(command, env=self.c.env, stream="stderr", interrupt=b"importing [", strike=self.strike_twice)
+            code, shown = on_terminal(
+                command,
+                env=self.c.env,
+                stream="stderr",
+                interrupt=b"importing [",
+                strike=self.strike_twice,
+            )
             os.kill(self.c.pid("controllerd"), signal.SIGCONT)
             self.c.run("model", "cancel", "twice")
         self.assertEqual(code, -signal.SIGINT, shown)

@@ -51,7 +51,10 @@ class ImportTorch(unittest.TestCase):
             directory, _ = checkpoints.llama(c.dir / "hf")
             to_torch(directory)
             mark = c.dir / "ran"
-            for name, value in (("root", Hostile(mark)), ("entry", {"model.norm.weight": Hostile(mark)})):
+            for name, value in (
+                ("root", Hostile(mark)),
+                ("entry", {"model.norm.weight": Hostile(mark)}),
+            ):
                 with zipfile.ZipFile(directory / "pytorch_model.bin", "w") as out:
                     out.writestr("archive/data.pkl", pickle.dumps(value, 2))
                 text = c.refuse("model", "import", directory, "--name", name, *MODEL)

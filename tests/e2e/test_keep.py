@@ -27,8 +27,13 @@ DEADLINE_S = 30
 
 
 class DeviceView(_loader.Sized):
-    _fields_ = [("size", ctypes.c_size_t), ("host", ctypes.c_void_p), ("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64),
-                ("device", ctypes.c_char * 96)]
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("host", ctypes.c_void_p),
+        ("address", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("device", ctypes.c_char * 96),
+    ]
 
 
 class Keep(StoreCase):
@@ -38,11 +43,20 @@ class Keep(StoreCase):
         os.unlink(self.c.info["socket"])
 
     def metric(self, name, node="node-0"):
-        return sum(float(x) for x in re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", self.c.run("metrics", node).stdout, re.M))
+        return sum(
+            float(x)
+            for x in re.findall(
+                rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", self.c.run("metrics", node).stdout, re.M
+            )
+        )
 
     def fetched(self, node="node-0"):
         """Copies that the Agent has made, over any path."""
-        lines = re.findall(r'^helios_path_total\{op="read",[^}]*\} (\d+)$', self.c.run("metrics", node).stdout, re.M)
+        lines = re.findall(
+            r'^helios_path_total\{op="read",[^}]*\} (\d+)$',
+            self.c.run("metrics", node).stdout,
+            re.M,
+        )
         return sum(map(int, lines))
 
     def kept(self, node="node-0"):
@@ -74,6 +88,7 @@ class Keep(StoreCase):
 
         def read(i):
             got[i] = self.read(ranks[i], shard)
+
         threads = [threading.Thread(target=read, args=(i,)) for i in range(len(ranks))]
         for t in threads:
             t.start()
@@ -88,18 +103,33 @@ class Keep(StoreCase):
         self.assertGreaterEqual(l2["keptBytes"], shard.size)
         self.assertEqual(self.metric("helios_l2_kept_bytes"), l2["keptBytes"])
         name = f"{shard.id[0]:016x}{shard.id[1]:016x}"
-        wait_for("the Controller to hear that the node keeps something",
-                 lambda: [(x["tier"], x["node"], x["kept"], x["sizeBytes"]) for x in self.c.json("shard", "show", name)["copies"]]
-                 == [("L3", "", False, shard.size), ("L2", "node-0", True, shard.size)])  # the second one cannot be counted on
-        self.assertRegex(self.c.run("shard", "show", name).stdout, r"L2 +node-0 .*kept after a read")
+        wait_for(
+            "the Controller to hear that the node keeps something",
+            lambda: [
+                (x["tier"], x["node"], x["kept"], x["sizeBytes"])
+                for x in self.c.json("shard", "show", name)["copies"]
+            ]
+            == [("L3", "", False, shard.size), ("L2", "node-0", True, shard.size)],
+        )  # the second one cannot be counted on
+        self.assertRegex(
+            self.c.run("shard", "show", name).stdout, r"L2 +node-0 .*kept after a read"
+        )
         self.c.kill("l3d")
         late = self.client("node-0")
         self.assertEqual(self.read(late, shard), whole)
         late.close()  # reports its reads
-        wait_for("the Agent to be told of it", lambda: self.metric("helios_l2_kept_hits_total") >= 1)
-        wait_for("the Controller to be told of the tier",
-                 lambda: 'helios_rank_reads_total{tier="L2"} ' in self.c.run("metrics", "controller").stdout
-                 and not re.search(r'helios_rank_reads_total\{tier="L2"\} 0\b', self.c.run("metrics", "controller").stdout))
+        wait_for(
+            "the Agent to be told of it", lambda: self.metric("helios_l2_kept_hits_total") >= 1
+        )
+        wait_for(
+            "the Controller to be told of the tier",
+            lambda: 'helios_rank_reads_total{tier="L2"} '
+            in self.c.run("metrics", "controller").stdout
+            and not re.search(
+                r'helios_rank_reads_total\{tier="L2"\} 0\b',
+                self.c.run("metrics", "controller").stdout,
+            ),
+        )
 
     def test_a_reader_goes_on_by_itself_when_the_agent_dies_or_hangs_while_it_loads(self):
         self.start_apart()
@@ -111,9 +141,13 @@ class Keep(StoreCase):
             os.kill(l3d, signal.SIGSTOP)
             got = []
             begun = time.monotonic()
-            reader = threading.Thread(target=lambda c=client, s=shard, g=got: g.append(self.read(c, s)))
+            reader = threading.Thread(
+                target=lambda c=client, s=shard, g=got: g.append(self.read(c, s))
+            )
             reader.start()
-            time.sleep(0.3)  # by then it waits for the Agent, which waits for L3; it has to succeed in any other order, too
+            time.sleep(
+                0.3
+            )  # by then it waits for the Agent, which waits for L3; it has to succeed in any other order, too
             os.kill(agent, number)
             os.kill(l3d, signal.SIGCONT)
             reader.join(DEADLINE_S)
@@ -148,12 +182,16 @@ class Keep(StoreCase):
         source, _ = checkpoints.llama(self.c.dir / "big", layers=8, hidden=640, ffn=960)
         self.c.json("model", "import", source, "--name", "big", "--tp", 1, "--pp", 1)
         client = self.client("node-0")
-        shards = [s for s in client.request_shards("big", -1, 0, 0).shards if s.size > 8 << 20]  # of 11.7 MiB; the L2 has 64
+        shards = [
+            s for s in client.request_shards("big", -1, 0, 0).shards if s.size > 8 << 20
+        ]  # of 11.7 MiB; the L2 has 64
         self.assertEqual(len(shards), 8)
         kept = [self.read(client, s) for s in shards[:5]]
         self.assertEqual(self.kept(), 5)
         del kept
-        for shard in shards[3:]:  # two are there already; all kept copies have to make room for the others
+        for shard in shards[
+            3:
+        ]:  # two are there already; all kept copies have to make room for the others
             self.c.json("shard", "copy", f"{shard.id[0]:016x}{shard.id[1]:016x}", "--to", "node-0")
         l2 = self.l2()
         self.assertEqual(l2["shards"], 5)
@@ -173,7 +211,14 @@ class Keep(StoreCase):
         self.c.json("shard", "copy", name, "--to", "node-0")
         self.assertEqual(self.fetched(), before)
         self.assertEqual((self.l2()["shards"], self.l2()["keptShards"]), (1, 0))
-        self.assertIn(("L2", "node-0"), [(x["tier"], x["node"]) for x in self.c.json("shard", "show", name)["copies"] if not x["kept"]])
+        self.assertIn(
+            ("L2", "node-0"),
+            [
+                (x["tier"], x["node"])
+                for x in self.c.json("shard", "show", name)["copies"]
+                if not x["kept"]
+            ],
+        )
         self.assertEqual(self.read(client, shard), whole)
 
     def test_copies_of_a_removed_version_go(self):
@@ -229,7 +274,10 @@ class Keep(StoreCase):
         l1 = next(t for t in self.tiers() if t["tier"] == "L1")
         self.assertEqual((l1["usedBytes"], l1["shards"], l1["keptShards"]), (0, 0, 1))
         name = f"{shard.id[0]:016x}{shard.id[1]:016x}"
-        self.assertEqual([x["tier"] for x in self.c.json("shard", "show", name)["copies"] if not x["kept"]], ["L3"])
+        self.assertEqual(
+            [x["tier"] for x in self.c.json("shard", "show", name)["copies"] if not x["kept"]],
+            ["L3"],
+        )
         for view in views:
             self.assertEqual(lib.helios_unmap_device(client._use(), ctypes.byref(view)), 0)
         self.c.json("shard", "copy", name, "--to", "node-0:l1")  # a placed one takes its place
@@ -245,17 +293,27 @@ class Keep(StoreCase):
         source, _ = checkpoints.llama(self.c.dir / "big", layers=8, hidden=640, ffn=960)
         self.c.json("model", "import", source, "--name", "big", "--tp", 1, "--pp", 1)
         client, whole = self.client("node-0"), self.client()
-        shards = [s for s in client.request_shards("big", -1, 0, 0).shards if s.size > 8 << 20]  # of 11.7 MiB; the device has 16
+        shards = [
+            s for s in client.request_shards("big", -1, 0, 0).shards if s.size > 8 << 20
+        ]  # of 11.7 MiB; the device has 16
         wanted = [self.read(whole, s) for s in shards[:6]]
 
         def mapped(shard):
             view = DeviceView()
-            self.assertEqual(client._lib.helios_map_device(client._use(), _abi._Id(*shard.id), ctypes.byref(view)), 0,
-                             client._lib.helios_last_error())
+            self.assertEqual(
+                client._lib.helios_map_device(
+                    client._use(), _abi._Id(*shard.id), ctypes.byref(view)
+                ),
+                0,
+                client._lib.helios_last_error(),
+            )
             got = ctypes.string_at(view.host, view.bytes)
             self.assertEqual(client._lib.helios_unmap_device(client._use(), ctypes.byref(view)), 0)
             return got
-        for shard, bytes_ in zip(shards, wanted):  # the device has room for one of them, the L2 for five
+
+        for shard, bytes_ in zip(
+            shards, wanted
+        ):  # the device has room for one of them, the L2 for five
             self.assertEqual(mapped(shard), bytes_)
         self.assertGreaterEqual(self.metric("helios_l1_kept_down_total"), 4)
         l1 = next(t for t in self.tiers() if t["tier"] == "L1")
@@ -268,7 +326,9 @@ class Keep(StoreCase):
         self.start_apart(env={"HELIOS_AGENT_L1_KEEP": "0"})
         client = self.client("node-0")
         view, shard = DeviceView(), self.shards(client)[0]
-        status = client._lib.helios_map_device(client._use(), _abi._Id(*shard.id), ctypes.byref(view))
+        status = client._lib.helios_map_device(
+            client._use(), _abi._Id(*shard.id), ctypes.byref(view)
+        )
         self.assertNotEqual(status, 0)
         self.assertIn(b"is in no device of node", client._lib.helios_last_error())
         self.assertEqual(self.kept(), 0)

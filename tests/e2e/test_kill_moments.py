@@ -50,7 +50,9 @@ class KillMoments(kill_case.KillCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.dense, _ = checkpoints.llama(cls.c.dir / "dense", layers=4, hidden=256, ffn=768, vocab=1024)
+        cls.dense, _ = checkpoints.llama(
+            cls.c.dir / "dense", layers=4, hidden=256, ffn=768, vocab=1024
+        )
         cls.experts, _ = tiny_mixtral.checkpoint(cls.c.dir / "experts")
         cls.turn = 0
 
@@ -84,15 +86,29 @@ class KillMoments(kill_case.KillCase):
     # ---- invariants, whichever process died ----
 
     def models(self):
-        return {m["name"]: {v["version"]: v for v in self.c.json("model", "show", m["name"])["versions"]}
-                for m in self.c.json("model", "ls")["items"]}
+        return {
+            m["name"]: {
+                v["version"]: v for v in self.c.json("model", "show", m["name"])["versions"]
+            }
+            for m in self.c.json("model", "ls")["items"]
+        }
 
     def leftovers(self):
-        return [p for p in self.c.dir.rglob("*") if p.name.endswith(".tmp") or ".tmp." in p.name or p.name.endswith(".part")]
+        return [
+            p
+            for p in self.c.dir.rglob("*")
+            if p.name.endswith(".tmp") or ".tmp." in p.name or p.name.endswith(".part")
+        ]
 
     def check_nothing_left(self):
-        wait_for("versions that were not finished to go",
-                 lambda: all(v["state"] == "visible" for versions in self.models().values() for v in versions.values()))
+        wait_for(
+            "versions that were not finished to go",
+            lambda: all(
+                v["state"] == "visible"
+                for versions in self.models().values()
+                for v in versions.values()
+            ),
+        )
         wait_for("what nobody knows to leave the pool", lambda: not self.orphans())
         self.assertLessEqual(self.known(), set(poolfile.sealed(self.pool)))
         for name, versions in self.models().items():
@@ -104,7 +120,9 @@ class KillMoments(kill_case.KillCase):
 
     def test_a_save_with_pieces(self):
         self.c.json("model", "import", self.dense, "--name", "saved")
-        first = helios.Session(self.c.info["controller"], rank=helios.Rank()).load_state_dict("saved", copy=True)
+        first = helios.Session(self.c.info["controller"], rank=helios.Rank()).load_state_dict(
+            "saved", copy=True
+        )
 
         def start():
             KillMoments.turn += 1
@@ -112,8 +130,12 @@ class KillMoments(kill_case.KillCase):
 
         def check(results):
             said = "True" in [out.strip() for _, out, _ in results]
-            versions = wait_for("the saves to end", lambda: (v := self.models()["saved"]) and
-                                all(x["state"] == "visible" for x in v.values()) and v)
+            versions = wait_for(
+                "the saves to end",
+                lambda: (v := self.models()["saved"])
+                and all(x["state"] == "visible" for x in v.values())
+                and v,
+            )
             if said:  # an answer "visible" is kept
                 self.assertGreater(len(versions), 1, results)
             for number in versions:
@@ -121,11 +143,19 @@ class KillMoments(kill_case.KillCase):
                 state = reader.load_state_dict(f"saved@{number}", copy=True)
                 self.assertEqual(state.keys(), first.keys())
                 for name, tensor in state.items():
-                    self.assertTrue(torch.equal(tensor.view(torch.uint8), first[name].view(torch.uint8)), name)
+                    self.assertTrue(
+                        torch.equal(tensor.view(torch.uint8), first[name].view(torch.uint8)), name
+                    )
                 if number > 1:
                     moments_ = reader.load_state_dict(f"saved@{number}", kind="optim", copy=True)
                     for name, tensor in first.items():
-                        self.assertTrue(torch.equal(moments_["exp_avg." + name].view(torch.uint8), tensor.view(torch.uint8)), name)
+                        self.assertTrue(
+                            torch.equal(
+                                moments_["exp_avg." + name].view(torch.uint8),
+                                tensor.view(torch.uint8),
+                            ),
+                            name,
+                        )
                 reader.close(force=True)
 
         def reset():
@@ -141,7 +171,12 @@ class KillMoments(kill_case.KillCase):
             return [self.helios("model", "import", self.dense, "--name", "taken", "--tp", 2)]
 
         def check(results):
-            wait_for("the import to end", lambda: not any(m["state"] == "importing" for m in self.c.json("model", "ls")["items"]))
+            wait_for(
+                "the import to end",
+                lambda: not any(
+                    m["state"] == "importing" for m in self.c.json("model", "ls")["items"]
+                ),
+            )
             if results[0][0] == 0:
                 self.assertIn("taken", self.models())
 
@@ -150,7 +185,9 @@ class KillMoments(kill_case.KillCase):
                 self.c.json("model", "rm", "taken")
 
         self.each(start, check, reset)
-        self.assertEqual(self.c.json("model", "import", self.dense, "--name", "taken", "--tp", 2)["version"], 1)
+        self.assertEqual(
+            self.c.json("model", "import", self.dense, "--name", "taken", "--tp", 2)["version"], 1
+        )
         self.c.json("model", "rm", "taken")
 
     def test_a_cut_of_experts(self):
@@ -158,7 +195,11 @@ class KillMoments(kill_case.KillCase):
             self.c.json("model", "import", self.experts, "--name", "moe", "--ep", 2)
 
         def start():
-            return [self.helios("model", "reshard", "moe", "--tp-size", 2, "--ep-size", 4, "--etp-size", 1)]
+            return [
+                self.helios(
+                    "model", "reshard", "moe", "--tp-size", 2, "--ep-size", 4, "--etp-size", 1
+                )
+            ]
 
         def check(results):
             if results[0][0] == 0:
@@ -173,7 +214,9 @@ class KillMoments(kill_case.KillCase):
         self.c.json("model", "rm", "moe")
 
     def test_an_export_of_experts(self):
-        self.c.json("model", "import", self.experts, "--name", "out", "--ep", 2, "--tp", 2, "--etp", 1)
+        self.c.json(
+            "model", "import", self.experts, "--name", "out", "--ep", 2, "--tp", 2, "--etp", 1
+        )
         out = self.c.dir / "exported"
         source = checkpoints.read(self.experts / "model.safetensors")[1]
 
@@ -181,7 +224,11 @@ class KillMoments(kill_case.KillCase):
             return [self.helios("model", "export", "out", "--format", "hf", "--out", out)]
 
         def whole():
-            return {n: b for file in out.glob("*.safetensors") for n, b in checkpoints.read(file)[1].items()}
+            return {
+                n: b
+                for file in out.glob("*.safetensors")
+                for n, b in checkpoints.read(file)[1].items()
+            }
 
         def check(results):
             if results[0][0] == 0:

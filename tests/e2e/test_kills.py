@@ -50,7 +50,9 @@ class Kills(kill_case.KillCase):
 
 
 class Saves(Kills):
-    GRACE = "2s"  # a save may take this long between begin and commit: the last one must not be dropped
+    GRACE = (  # a save may take this long between begin and commit: the last one must not be dropped
+        "2s"
+    )
 
     def test_who_dies_while_it_saves_a_new_model_leaves_none(self):
         [(code, _, said)] = self.finish([self.python(SAVER, self.c.info["controller"])])
@@ -67,19 +69,36 @@ class Cuts(Kills):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        source, _ = checkpoints.llama(cls.c.dir / "llama", layers=8, hidden=512, ffn=1536, vocab=2048)
+        source, _ = checkpoints.llama(
+            cls.c.dir / "llama", layers=8, hidden=512, ffn=1536, vocab=2048
+        )
         cls.c.json("model", "import", source, "--name", "model", "--tp", 1, "--pp", 1)
         cls.c.json("model", "import", source, "--name", "wanted", "--tp", 2, "--pp", 1)
 
     def states(self):
-        return {e.id: e.state for e in poolfile.entries(self.pool) if e.id.startswith(poolfile.DERIVED)}
+        return {
+            e.id: e.state for e in poolfile.entries(self.pool) if e.id.startswith(poolfile.DERIVED)
+        }
 
     def read(self, model, tp, **sizes):
         return self.session().load_state_dict(model, tp=tp, copy=True, **sizes)
 
     def reader(self, size):
-        return self.helios("pull", "--model", "model", "--pp", 0, "--tp", 0, "--pp-size", 1, "--tp-size", size,
-                           "--out", self.c.dir / "pulled")
+        return self.helios(
+            "pull",
+            "--model",
+            "model",
+            "--pp",
+            0,
+            "--tp",
+            0,
+            "--pp-size",
+            1,
+            "--tp-size",
+            size,
+            "--out",
+            self.c.dir / "pulled",
+        )
 
     def in_the_middle(self):
         """A reader whose cut has begun and has shards being written, while the L3 daemon is stopped."""
@@ -90,7 +109,9 @@ class Cuts(Kills):
             self.addCleanup(reader.stdout.close)
             self.addCleanup(reader.stderr.close)
             self.addCleanup(reader.wait, 60)
-            deadline = time.monotonic() + PATIENCE_S  # a cut takes a tenth of a second: poll without a pause
+            deadline = (
+                time.monotonic() + PATIENCE_S
+            )  # a cut takes a tenth of a second: poll without a pause
             while not set(self.states()) - before and reader.poll() is None:
                 self.assertLess(time.monotonic(), deadline, "the cut did not begin")
             os.kill(l3, signal.SIGSTOP)
@@ -128,7 +149,11 @@ class Cuts(Kills):
             with self.slowed():
                 code, shown = on_terminal(command, env=self.c.env, stream="stderr")
             self.assertEqual(code, 0, shown)
-            cuts = [c["split"]["tp"] for v in self.c.json("model", "show", "model")["versions"] for c in v["cuts"]]
+            cuts = [
+                c["split"]["tp"]
+                for v in self.c.json("model", "show", "model")["versions"]
+                for c in v["cuts"]
+            ]
             self.assertEqual(cuts, [4])
             if shown:
                 break
@@ -143,7 +168,9 @@ class Cuts(Kills):
         self.addCleanup(self.forget_cuts)
         for _ in range(STRIKES):
             with self.slowed():
-                code, shown = on_terminal(command, env=self.c.env, stream="stderr", interrupt=b"cutting [")
+                code, shown = on_terminal(
+                    command, env=self.c.env, stream="stderr", interrupt=b"cutting ["
+                )
             if shown:
                 break
             self.forget_cuts()
@@ -153,14 +180,18 @@ class Cuts(Kills):
     def forget_cuts(self):
         """Resets the model to one that was never cut."""
         self.c.json("model", "rm", "model")
-        self.c.json("model", "import", self.c.dir / "llama", "--name", "model", "--tp", 1, "--pp", 1)
+        self.c.json(
+            "model", "import", self.c.dir / "llama", "--name", "model", "--tp", 1, "--pp", 1
+        )
 
     def check_reads(self):
         for tp in range(2):
             got, wanted = self.read("model", tp, tp_size=2), self.read("wanted", tp)
             self.assertEqual(got.keys(), wanted.keys())
             for name, tensor in wanted.items():
-                self.assertTrue(torch.equal(got[name].view(torch.uint8), tensor.view(torch.uint8)), name)
+                self.assertTrue(
+                    torch.equal(got[name].view(torch.uint8), tensor.view(torch.uint8)), name
+                )
 
     def check_after(self):
         self.c.up()
@@ -170,7 +201,10 @@ class Cuts(Kills):
         self.assertEqual([cut["split"]["tp"] for cut in cuts], [2])
         self.forget_cuts()
         known = self.known()
-        wait_for("only the imported shards to use the pool", lambda: set(self.states().values()) <= {poolfile.FREED, poolfile.DELETED})
+        wait_for(
+            "only the imported shards to use the pool",
+            lambda: set(self.states().values()) <= {poolfile.FREED, poolfile.DELETED},
+        )
         self.assertLessEqual(known, set(poolfile.sealed(self.pool)))
 
     def test_the_l3_daemon_killed_in_the_middle_of_a_cut(self):
@@ -205,7 +239,11 @@ class Cuts(Kills):
 
     def damage(self):
         """Flips one bit in each shard of the cuts; returns their ids."""
-        cut = [entry for id, entry in poolfile.sealed(self.pool).items() if id.startswith(poolfile.DERIVED)]
+        cut = [
+            entry
+            for id, entry in poolfile.sealed(self.pool).items()
+            if id.startswith(poolfile.DERIVED)
+        ]
         for entry in cut:
             poolfile.flip(self.pool, entry.offset + entry.size - 1, 3)
         return {entry.id for entry in cut}
@@ -241,7 +279,11 @@ class Cuts(Kills):
     @staticmethod
     def copied(client, shard):
         into = ctypes.create_string_buffer(shard.size)
-        client._check(client._lib.helios_get(client._use(), _abi._Id(*shard.id), into, ctypes.c_size_t(shard.size)))
+        client._check(
+            client._lib.helios_get(
+                client._use(), _abi._Id(*shard.id), into, ctypes.c_size_t(shard.size)
+            )
+        )
         return into.raw
 
 

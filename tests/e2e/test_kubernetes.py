@@ -18,14 +18,21 @@ from support.side_by_side import SideBySide  # noqa: E402
 AT_ONCE = 3  # scenarios, each with a server of its own
 
 
-class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenarios.Engines, unittest.TestCase):
+class OnScriptedServer(
+    gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenarios.Engines, unittest.TestCase
+):
     def test_an_answer_that_is_lost_makes_no_second_job(self):
         c = self.start_cluster()
         self.server.swallow_posts = 1
-        self.server.refusals = [["configmaps", "POST", 2, kube_api.Refused(503, "ServiceUnavailable")]]
+        self.server.refusals = [
+            ["configmaps", "POST", 2, kube_api.Refused(503, "ServiceUnavailable")]
+        ]
         self.server.late["vcjobs"] = 30  # so that the watch alone can't explain it
         job = c.submit(self.text())
-        wait_for("it is asked for again", lambda: [r for r in self.server.requests if r[0] == "POST" and r[1] == "vcjobs"][1:])
+        wait_for(
+            "it is asked for again",
+            lambda: [r for r in self.server.requests if r[0] == "POST" and r[1] == "vcjobs"][1:],
+        )
         self.server.late.clear()
         self.loaded()
         self.end_ranks()
@@ -80,7 +87,9 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
         wait_for("a whole list", lambda: lists("pods") >= before + 2)
         self.end_ranks()
         c.wait_job(job, "succeeded")
-        self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])  # a missing page is no lost pod
+        self.assertEqual(
+            self.kinds(job), ["submitted", "placed", "running", "succeeded"]
+        )  # a missing page is no lost pod
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
 
     def test_a_watch_that_broke_and_goes_on_is_no_problem(self):
@@ -100,7 +109,9 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
         self.server.refusals = [["vcjobs", "POST", 1000, away]]
         c = self.start_cluster()
         job = c.submit(self.text())
-        wait_for("the reason", lambda: "etcd has no leader" in c.job(job)["containers"][0]["message"])
+        wait_for(
+            "the reason", lambda: "etcd has no leader" in c.job(job)["containers"][0]["message"]
+        )
         self.assertEqual(c.job(job)["state"], "starting")
         self.server.refusals.clear()
         self.loaded()
@@ -109,20 +120,45 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
         c.wait_job(job, "succeeded")
 
     def test_ascend_devices_come_from_their_plugin_by_helios_ranktable(self):
-        tables = ranktable_scenarios.Controller(self.kubeconfig, "--no-leader-elect", "--label-value=ascend-910b")
+        tables = ranktable_scenarios.Controller(
+            self.kubeconfig, "--no-leader-elect", "--label-value=ascend-910b"
+        )
         self.addCleanup(tables.end)
-        c = self.start_cluster(env={"HELIOS_KUBE_DEVICE": "huawei.com/Ascend910", "HELIOS_KUBE_SLOT_DEVICES": "2",
-                                    "HELIOS_KUBE_TABLE_LABEL": "ascend-910b", "HELIOS_KUBE_ACCELERATOR_TYPE": "card-910b-2"})
-        (c.dir / "wide.yaml").write_text(self.text().replace("ranks_per_slot: 2", "ranks_per_slot: 4"))
-        self.assertIn("a pod of it has 4 devices, which card-910b-2 does not give", c.refuse("submit", c.dir / "wide.yaml"))
+        c = self.start_cluster(
+            env={
+                "HELIOS_KUBE_DEVICE": "huawei.com/Ascend910",
+                "HELIOS_KUBE_SLOT_DEVICES": "2",
+                "HELIOS_KUBE_TABLE_LABEL": "ascend-910b",
+                "HELIOS_KUBE_ACCELERATOR_TYPE": "card-910b-2",
+            }
+        )
+        (c.dir / "wide.yaml").write_text(
+            self.text().replace("ranks_per_slot: 2", "ranks_per_slot: 4")
+        )
+        self.assertIn(
+            "a pod of it has 4 devices, which card-910b-2 does not give",
+            c.refuse("submit", c.dir / "wide.yaml"),
+        )
         job = c.submit(self.text())
         self.loaded()
-        pods = [t["template"]["spec"] for t in self.api.list("vcjobs", self.namespace)[0]["spec"]["tasks"]]
-        self.assertEqual([p["nodeSelector"] for p in pods], [{"accelerator-type": "card-910b-2"}] * 2)
+        pods = [
+            t["template"]["spec"]
+            for t in self.api.list("vcjobs", self.namespace)[0]["spec"]["tasks"]
+        ]
+        self.assertEqual(
+            [p["nodeSelector"] for p in pods], [{"accelerator-type": "card-910b-2"}] * 2
+        )
         seen = json.loads((c.dir / "table.3").read_text())
-        self.assertEqual([(s["server_id"], [(d["device_id"], d["device_ip"], d["rank_id"]) for d in s["device"]])
-                          for s in seen["server_list"]],
-                         [("10.0.0.1", [(str(i), f"192.168.0.{i + 1}", str(i)) for i in range(4)])])  # its two pods
+        self.assertEqual(
+            [
+                (
+                    s["server_id"],
+                    [(d["device_id"], d["device_ip"], d["rank_id"]) for d in s["device"]],
+                )
+                for s in seen["server_list"]
+            ],
+            [("10.0.0.1", [(str(i), f"192.168.0.{i + 1}", str(i)) for i in range(4)])],
+        )  # its two pods
         self.end_ranks()
         c.wait_job(job, "succeeded")
 
@@ -133,33 +169,63 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
         up = ["up", "--executor", "kubernetes", "--nodes", 0, "--l3-size", "1MiB"]
         told = c.refuse(*up, "--kubeconfig", c.dir / "none")
         self.assertIn(f"executor kubernetes: {c.dir}/none can't be read", told)
-        told = c.refuse(*up, "--kubeconfig", self.kubeconfig, "--master", "http://127.0.0.1:1", "--timeout", "2s")
+        told = c.refuse(
+            *up,
+            "--kubeconfig",
+            self.kubeconfig,
+            "--master",
+            "http://127.0.0.1:1",
+            "--timeout",
+            "2s",
+        )
         self.assertRegex(told, r"Kubernetes is not ready.*127\.0\.0\.1")
         self.assertFalse(c.state.exists())  # nor a daemon, which would keep it
-        self.assertIn("1 to 256", c.refuse("up", "--nodes", 0))  # for a machine that is to run ranks itself
+        self.assertIn(
+            "1 to 256", c.refuse("up", "--nodes", 0)
+        )  # for a machine that is to run ranks itself
 
     def test_without_the_right_to_see_nodes_it_works_and_says_what_it_lacks(self):
-        self.server.refusals = [["nodes", "LIST", 1000, kube_api.Refused(403, "Forbidden", 'cannot list resource "nodes"')]]
+        self.server.refusals = [
+            [
+                "nodes",
+                "LIST",
+                1000,
+                kube_api.Refused(403, "Forbidden", 'cannot list resource "nodes"'),
+            ]
+        ]
         c = self.start_cluster()
         wait_for("the warning", lambda: "nodes" in c.json("info")["kubernetesWarning"])
         info = c.json("info")
         self.assertEqual(info["kubernetesState"], "ready")
-        self.assertRegex(info["kubernetesWarning"], r"dead nodes can't be detected: .*cannot list resource \"nodes\"")
+        self.assertRegex(
+            info["kubernetesWarning"],
+            r"dead nodes can't be detected: .*cannot list resource \"nodes\"",
+        )
         self.assertIn("ready, but dead nodes can't be detected", c.run("info").stdout)
 
     def test_a_topology_that_this_volcano_does_not_know_is_no_silent_wish(self):
         self.server.is_old = True
         c = self.start_cluster()
-        job = c.submit(self.text(restarts=1) + "kubernetes: {networkTopology: {mode: hard, highestTierAllowed: 1}}\n")
-        self.assertIn("networkTopology: this cluster's Volcano does not know it", c.wait_job(job, "failed")["reason"])
+        job = c.submit(
+            self.text(restarts=1)
+            + "kubernetes: {networkTopology: {mode: hard, highestTierAllowed: 1}}\n"
+        )
+        self.assertIn(
+            "networkTopology: this cluster's Volcano does not know it",
+            c.wait_job(job, "failed")["reason"],
+        )
         self.wait_gone()
 
     def test_a_conflict_that_passes_takes_no_gang_with_it(self):
         """A ResourceQuota that another request changes at the same time; an object that goes before it is read."""
         c = self.start_cluster()
-        quota = 'Operation cannot be fulfilled on resourcequotas "team": the object has been modified'
-        self.server.refusals = [["vcjobs", "POST", 1, kube_api.Refused(409, "Conflict", quota)],
-                                ["configmaps", "POST", 1, kube_api.Refused(409, "AlreadyExists")]]
+        quota = (
+            'Operation cannot be fulfilled on resourcequotas "team": the object has been modified'
+        )
+        self.server.refusals = [
+            ["vcjobs", "POST", 1, kube_api.Refused(409, "Conflict", quota)],
+            ["configmaps", "POST", 1, kube_api.Refused(409, "AlreadyExists")],
+        ]
         job = c.submit(self.text())
         self.loaded()
         self.end_ranks()
@@ -168,8 +234,13 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
 
     def test_gangs_that_share_a_quota_take_turns(self):
         """What a gang can't have whole, it leaves to others."""
-        c = self.start_cluster(env={"HELIOS_KUBE_PODGROUPS": "v1alpha3", "HELIOS_KUBE_KEEP": "1s",
-                                    "HELIOS_GC_INTERVAL": "200ms"})
+        c = self.start_cluster(
+            env={
+                "HELIOS_KUBE_PODGROUPS": "v1alpha3",
+                "HELIOS_KUBE_KEEP": "1s",
+                "HELIOS_GC_INTERVAL": "200ms",
+            }
+        )
         self.server.quotas = {"pods": 3}  # one and a half
         first = c.submit(self.text())
         self.loaded()
@@ -186,7 +257,14 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenar
 
     def test_a_right_that_is_missing_is_told(self):
         c = self.start_cluster()
-        self.server.refusals = [["vcjobs", "POST", 1, kube_api.Refused(403, "Forbidden", 'cannot create resource "jobs"')]]
+        self.server.refusals = [
+            [
+                "vcjobs",
+                "POST",
+                1,
+                kube_api.Refused(403, "Forbidden", 'cannot create resource "jobs"'),
+            ]
+        ]
         job = c.submit(self.text())
         self.assertIn('cannot create resource "jobs"', c.wait_job(job, "failed")["reason"])
         wait_for("its ConfigMap is gone", lambda: not self.objects("configmaps"))

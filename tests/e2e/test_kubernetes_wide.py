@@ -11,7 +11,9 @@ sys.dont_write_bytecode = True
 from support import apiserver_build, gang_scenarios, gang_scripted  # noqa: E402
 
 
-@unittest.skipIf(apiserver_build.folder(make=False), "k8s_test_gangs does this against a real API server")
+@unittest.skipIf(
+    apiserver_build.folder(make=False), "k8s_test_gangs does this against a real API server"
+)
 class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.WideGangs, unittest.TestCase):
     pass
 

@@ -32,10 +32,14 @@ class LogFiles(unittest.TestCase):
             inode = old.stat().st_ino
             wait_for("the log to be rotated again", full)
             self.assertNotIn("state loaded", old.read_text())
-            self.assertEqual(sorted(p.name for p in log.parent.glob("controllerd.log*")), [log.name, old.name])
+            self.assertEqual(
+                sorted(p.name for p in log.parent.glob("controllerd.log*")), [log.name, old.name]
+            )
             # A line can be written just before the file is rotated, and is then in the old one.
-            wait_for("a line in the new file",
-                     lambda: f"job submitted job={c.submit(LAST)} " in log.read_text())
+            wait_for(
+                "a line in the new file",
+                lambda: f"job submitted job={c.submit(LAST)} " in log.read_text(),
+            )
 
     def test_nothing_is_rotated_where_the_size_is_0(self):
         with cluster(nodes=1, env={"HELIOS_LOG_MAX_SIZE": "0", "HELIOS_LOG_LEVEL": "debug"}) as c:

@@ -19,16 +19,79 @@ torch = needs.torch()
 from maco import MacoError, TaskGraph, TaskType, overlap_comm  # noqa: E402
 from maco._sm import run_sm_scheduling_demo  # noqa: E402
 
-NUMBERS = [0, 1, -1, 2, 3, 7, 2**31, 2**31 - 1, -2**31, 2**40, 2**64, 1.5, -0.5, float("nan"),
-           float("inf"), True, None, "x", "", b"y", [], object(), 3 + 4j, torch.ones(2)]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    2**31,
+    2**31 - 1,
+    -(2**31),
+    2**40,
+    2**64,
+    1.5,
+    -0.5,
+    float("nan"),
+    float("inf"),
+    True,
+    None,
+    "x",
+    "",
+    b"y",
+    [],
+    object(),
+    3 + 4j,
+    torch.ones(2),
+]
 NAMES = [None, "a", "", 'q"u\n', "n" * 5000, "\0", b"x", 5, "\ud800"]
-DTYPES = [torch.float32] * 5 + [torch.float16, torch.bfloat16, torch.float64, torch.int32,
-                                torch.uint8, torch.bool, torch.complex64]
-ATTRIBUTES = ("priority", "worker", "cost", "alpha", "beta", "causal", "scale", "eps",
-              "approximate", "op", "group", "root", "peer", "tag", "value", "function", "nonsense")
-BUILDERS = {"matmul": 2, "linear": 2, "attention": 3, "layernorm": 1, "rmsnorm": 1, "gelu": 1,
-            "silu": 1, "softmax": 1, "copy": 1, "fill": 1, "nop": 0, "allreduce": 1,
-            "allgather": 1, "reduce_scatter": 1, "all_to_all": 1, "broadcast": 1}
+DTYPES = [torch.float32] * 5 + [
+    torch.float16,
+    torch.bfloat16,
+    torch.float64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+]
+ATTRIBUTES = (
+    "priority",
+    "worker",
+    "cost",
+    "alpha",
+    "beta",
+    "causal",
+    "scale",
+    "eps",
+    "approximate",
+    "op",
+    "group",
+    "root",
+    "peer",
+    "tag",
+    "value",
+    "function",
+    "nonsense",
+)
+BUILDERS = {
+    "matmul": 2,
+    "linear": 2,
+    "attention": 3,
+    "layernorm": 1,
+    "rmsnorm": 1,
+    "gelu": 1,
+    "silu": 1,
+    "softmax": 1,
+    "copy": 1,
+    "fill": 1,
+    "nop": 0,
+    "allreduce": 1,
+    "allgather": 1,
+    "reduce_scatter": 1,
+    "all_to_all": 1,
+    "broadcast": 1,
+}
 OWN = {"fill": {"value"}, "allreduce": set()}  # builders name these themselves
 
 
@@ -93,10 +156,25 @@ class Fuzz:
         return getattr(graph, name)(*inputs, **given)
 
     def graph(self):
-        given = {"num_workers": self.dice.randint(1, 2), "timeout_s": 5,
-                 "policy": self.dice.choice(["direct", "scheduler", "static"]),
-                 **self.options(("device", "policy", "group", "timeout_s", "parts", "trace",
-                                 "infer", "deterministic", "balance"), 20)}
+        given = {
+            "num_workers": self.dice.randint(1, 2),
+            "timeout_s": 5,
+            "policy": self.dice.choice(["direct", "scheduler", "static"]),
+            **self.options(
+                (
+                    "device",
+                    "policy",
+                    "group",
+                    "timeout_s",
+                    "parts",
+                    "trace",
+                    "infer",
+                    "deterministic",
+                    "balance",
+                ),
+                20,
+            ),
+        }
         graph = self.attempt(lambda: TaskGraph(**given))
         if graph is None:
             return
@@ -105,16 +183,29 @@ class Fuzz:
             made = self.attempt(lambda: self.task(graph, tasks))
             tasks += [made] if made is not None else []
             if self.one_in(3):
-                two = [self.dice.choice(tasks) if tasks and not self.one_in(6) else self.junk()
-                       for _ in range(2)]
+                two = [
+                    self.dice.choice(tasks) if tasks and not self.one_in(6) else self.junk()
+                    for _ in range(2)
+                ]
                 self.attempt(lambda: graph.add_dependency(*two))
         if self.one_in(3):
-            cut = [[t for t in tasks if t.type.is_comm == comm][:1] if not self.one_in(4)
-                   else self.junk() for comm in (False, True)]
+            cut = [
+                (
+                    [t for t in tasks if t.type.is_comm == comm][:1]
+                    if not self.one_in(4)
+                    else self.junk()
+                )
+                for comm in (False, True)
+            ]
             made = self.attempt(lambda: graph.overlap(*cut))
             if made is not None:
-                self.attempt(lambda: made.with_waves(self.junk()) if self.one_in(2) else
-                             made.auto_waves(*[self.junk() for _ in range(2 * self.one_in(3))]))
+                self.attempt(
+                    lambda: (
+                        made.with_waves(self.junk())
+                        if self.one_in(2)
+                        else made.auto_waves(*[self.junk() for _ in range(2 * self.one_in(3))])
+                    )
+                )
         plan = self.attempt(graph.compile)
         if plan is not None:
             self.attempt(plan.describe)
@@ -123,12 +214,18 @@ class Fuzz:
         graph.close()
 
     def rest(self):
-        self.attempt(lambda: run_sm_scheduling_demo(
-            self.junk() if self.one_in(2) else torch.zeros(self.dice.choice([0, 1, 100])),
-            *[self.junk() if self.one_in(3) else self.dice.randint(1, 4) for _ in range(3)]))
+        self.attempt(
+            lambda: run_sm_scheduling_demo(
+                self.junk() if self.one_in(2) else torch.zeros(self.dice.choice([0, 1, 100])),
+                *[self.junk() if self.one_in(3) else self.dice.randint(1, 4) for _ in range(3)],
+            )
+        )
         given = self.options(("comm_op", "chunks", "split_arg", "split_dim", "group", "grad"), 5)
-        self.attempt(lambda: overlap_comm(**given)(lambda *x: x[0])(
-            self.junk() if self.one_in(3) else torch.zeros(8, 4)))
+        self.attempt(
+            lambda: overlap_comm(**given)(lambda *x: x[0])(
+                self.junk() if self.one_in(3) else torch.zeros(8, 4)
+            )
+        )
         self.attempt(lambda: TaskGraph.from_module(self.junk(), self.junk()))
 
 

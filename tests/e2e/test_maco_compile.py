@@ -36,6 +36,7 @@ torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # once here inst
 
 # ---- collectives with gradients, as Megatron has them ----
 
+
 def summed(x, group):
     dist.all_reduce(x.contiguous(), group=group)
     return x
@@ -126,6 +127,7 @@ def listed(x, dim=0):
 
 # ---- models ----
 
+
 class Straight(nn.Module):
     """torch.fx could trace it, except for its functions."""
 
@@ -168,8 +170,10 @@ class Attention(Wayward):
 
     def way(self, x):
         b, t, c = x.shape
-        q, k, v = (y.view(b, t, HEADS, -1).transpose(1, 2)
-                   for y in self.qkv(Copy.apply(x, dist.group.WORLD)).chunk(3, -1))
+        q, k, v = (
+            y.view(b, t, HEADS, -1).transpose(1, 2)
+            for y in self.qkv(Copy.apply(x, dist.group.WORLD)).chunk(3, -1)
+        )
         # With whole numbers, so that any order of sums gives the same.
         h = (q @ k.transpose(2, 3)).tril() @ v
         return Reduce.apply(self.out(h.transpose(1, 2).reshape(b, t, c)), dist.group.WORLD)
@@ -209,14 +213,17 @@ def stepped(model, *args, **kwargs):
 
 
 def alike(a, b):
-    return len(a) == len(b) and all((x is y is None) or (
-        x is not None and y is not None and torch.equal(x, y)) for x, y in zip(a, b))
+    return len(a) == len(b) and all(
+        (x is y is None) or (x is not None and y is not None and torch.equal(x, y))
+        for x, y in zip(a, b)
+    )
 
 
 class Models(unittest.TestCase):
     def check(self, make, shape, *kinds, world=2, chunks=2, train=stepped):
         """Values without and with gradients, and the gradients, equal the model's; returns what was
         optimized."""
+
         def child(rank):
             out = []
             for example in (None, numbers(1, *shape)):
@@ -234,14 +241,16 @@ class Models(unittest.TestCase):
                 self.assertEqual(report[0].kind, "module")
                 self.assertIn("torch.compile", report[0].reason)
             return out
+
         for result in on_ranks(child, world):
             self.assertEqual(result, [*[True] * 5, list(kinds)] * 2)
 
     def test_a_row_parallel_layer_however_its_sum_is_written(self):
         for name, reduce in (
-                ("in place", in_place),
-                ("Megatron", lambda y: Reduce.apply(y, dist.group.WORLD)),
-                ("both ways", lambda y: ReduceBoth.apply(y))):
+            ("in place", in_place),
+            ("Megatron", lambda y: Reduce.apply(y, dist.group.WORLD)),
+            ("both ways", lambda y: ReduceBoth.apply(y)),
+        ):
             with self.subTest(name):
                 self.check(lambda: Mlp(reduce), (6, WIDTH), "linear -> allreduce")
 
@@ -249,13 +258,25 @@ class Models(unittest.TestCase):
         @torch.inference_mode()
         def inferred(model, x):
             return [model(x)]
-        self.check(lambda: Mlp(lambda y: functional.all_reduce(y, "sum", dist.group.WORLD)),
-                   (6, WIDTH), "linear -> allreduce", train=inferred)
+
+        self.check(
+            lambda: Mlp(lambda y: functional.all_reduce(y, "sum", dist.group.WORLD)),
+            (6, WIDTH),
+            "linear -> allreduce",
+            train=inferred,
+        )
 
     def test_sequence_parallel_layers(self):
-        self.check(lambda: Mlp(lambda y: Scatter.apply(y, dist.group.WORLD),
-                               lambda x: Gather.apply(x, dist.group.WORLD)),
-                   (6, 2, WIDTH), "allgather -> linear", "linear -> reduce_scatter", world=4)
+        self.check(
+            lambda: Mlp(
+                lambda y: Scatter.apply(y, dist.group.WORLD),
+                lambda x: Gather.apply(x, dist.group.WORLD),
+            ),
+            (6, 2, WIDTH),
+            "allgather -> linear",
+            "linear -> reduce_scatter",
+            world=4,
+        )
         self.check(Straight, (6, 2, WIDTH), "allgather -> linear", "linear -> reduce_scatter")
 
     def test_groups_of_some_ranks(self):
@@ -263,6 +284,7 @@ class Models(unittest.TestCase):
             pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
             mine = pairs[dist.get_rank() // 2]
             return Mlp(lambda y: Reduce.apply(y, mine))
+
         self.check(make, (6, WIDTH), "linear -> allreduce", world=4)
 
     def test_a_function_that_does_more_is_told_of(self):
@@ -271,30 +293,42 @@ class Models(unittest.TestCase):
             optimizer = MacoOptimizer(model)
             same = alike(stepped(optimizer.optimize(), x), stepped(model, x))
             return same, [(c.kind, c.reason) for c in optimizer.report()][1:]
-        self.assertEqual(on_ranks(child), [
-            (True, [("function", "an autograd function that does more than to sum")])] * 2)
+
+        self.assertEqual(
+            on_ranks(child),
+            [(True, [("function", "an autograd function that does more than to sum")])] * 2,
+        )
 
     def test_a_megatron_like_block_on_four_ranks(self):
-        self.check(lambda: Mlp(lambda y: Reduce.apply(y, dist.group.WORLD),
-                               lambda x: Copy.apply(x, dist.group.WORLD)),
-                   (2, 5, WIDTH), "linear -> allreduce", world=4, chunks=3)
+        self.check(
+            lambda: Mlp(
+                lambda y: Reduce.apply(y, dist.group.WORLD),
+                lambda x: Copy.apply(x, dist.group.WORLD),
+            ),
+            (2, 5, WIDTH),
+            "linear -> allreduce",
+            world=4,
+            chunks=3,
+        )
         self.check(Attention, (2, 5, WIDTH), "linear -> allreduce", world=4, chunks=3)
 
     def test_gathers_before_a_layer(self):
         world = dist.group
         for name, gather in (
-                ("into a tensor", lambda x: gathered(x.detach(), None)),
-                ("into a list", listed),
-                ("functional", lambda x: functional.all_gather_tensor(x.detach(), 0, world.WORLD)),
-                ("differentiable",
-                 lambda x: functional.all_gather_tensor_autograd(x, 0, world.WORLD)),
-                ("Megatron", lambda x: Gather.apply(x, world.WORLD))):
+            ("into a tensor", lambda x: gathered(x.detach(), None)),
+            ("into a list", listed),
+            ("functional", lambda x: functional.all_gather_tensor(x.detach(), 0, world.WORLD)),
+            ("differentiable", lambda x: functional.all_gather_tensor_autograd(x, 0, world.WORLD)),
+            ("Megatron", lambda x: Gather.apply(x, world.WORLD)),
+        ):
             with self.subTest(name):
                 self.check(lambda: Enters(gather), (6, WIDTH), "allgather -> linear")
 
     def test_gathers_along_another_dimension(self):
-        for gather in (lambda x: listed(x, 1),
-                       lambda x: functional.all_gather_tensor(x.detach(), 1, dist.group.WORLD)):
+        for gather in (
+            lambda x: listed(x, 1),
+            lambda x: functional.all_gather_tensor(x.detach(), 1, dist.group.WORLD),
+        ):
             self.check(lambda: Enters(gather), (2, 6, WIDTH), "allgather -> linear")
 
     def test_a_sum_that_is_not_needed_at_once(self):
@@ -304,10 +338,13 @@ class Models(unittest.TestCase):
                 model = fill(Beside(), rank)
                 optimizer = MacoOptimizer(model, example)
                 made = optimizer.optimize()
-                out += [alike(stepped(made, x), stepped(model, x)),
-                        [c.kind for c in optimizer.report()],
-                        "gains" in optimizer.report()[-1].reason]
+                out += [
+                    alike(stepped(made, x), stepped(model, x)),
+                    [c.kind for c in optimizer.report()],
+                    "gains" in optimizer.report()[-1].reason,
+                ]
             return out
+
         kinds = ["module", "independent"]
         self.assertEqual(on_ranks(child), [[True, kinds, False, True, kinds, True]] * 2)
 
@@ -324,15 +361,25 @@ class Models(unittest.TestCase):
             out = torch.empty(y.shape[0] // 2, 4)
             dist.reduce_scatter_tensor(out, y.detach())
             return out + y.sum() * 0
+
         for name, scatter in (
-                ("into a tensor", into),
-                ("functional", lambda y: functional.reduce_scatter_tensor(
-                    y.detach(), "sum", 0, dist.group.WORLD) + y.sum() * 0),
-                ("differentiable", lambda y: functional.reduce_scatter_tensor_autograd(
-                    y, "sum", 0, dist.group.WORLD))):
+            ("into a tensor", into),
+            (
+                "functional",
+                lambda y: functional.reduce_scatter_tensor(y.detach(), "sum", 0, dist.group.WORLD)
+                + y.sum() * 0,
+            ),
+            (
+                "differentiable",
+                lambda y: functional.reduce_scatter_tensor_autograd(y, "sum", 0, dist.group.WORLD),
+            ),
+        ):
             with self.subTest(name):
-                self.check(lambda: Scatters(scatter), (8, WIDTH),
-                           *["linear -> reduce_scatter"][:name == "differentiable"])
+                self.check(
+                    lambda: Scatters(scatter),
+                    (8, WIDTH),
+                    *["linear -> reduce_scatter"][: name == "differentiable"],
+                )
 
     def test_a_gather_along_what_the_product_sums_over_stays(self):
         self.check(lambda: Enters(lambda x: listed(x, -1), 2 * WIDTH), (6, WIDTH))
@@ -342,11 +389,12 @@ class Models(unittest.TestCase):
         def child(rank):
             losses = []
             for optimized in (False, True):
-                model = fill(nn.Sequential(Mlp(lambda y: Reduce.apply(y, None)), nn.Linear(WIDTH, 4)),
-                             rank)
+                model = fill(
+                    nn.Sequential(Mlp(lambda y: Reduce.apply(y, None)), nn.Linear(WIDTH, 4)), rank
+                )
                 if optimized:
                     model = MacoOptimizer(model, numbers(1, 6, WIDTH), chunks=3).optimize()
-                trainer, mine = torch.optim.SGD(model.parameters(), 2.0 ** -14), []
+                trainer, mine = torch.optim.SGD(model.parameters(), 2.0**-14), []
                 for step in range(6):
                     trainer.zero_grad()
                     loss = model(numbers(step, 6, WIDTH)).square().mean()
@@ -355,6 +403,7 @@ class Models(unittest.TestCase):
                     mine.append(loss.item())
                 losses.append(mine)
             return losses
+
         for plain, optimized in on_ranks(child):
             for a, b in zip(plain, optimized):
                 self.assertAlmostEqual(a, b, delta=1e-4 * abs(a))
@@ -370,16 +419,24 @@ class Models(unittest.TestCase):
             graphs = []
             with unittest.mock.patch("maco.decorators.start", side_effect=graphs.append):
                 same = alike(stepped(made, x), stepped(model, x))
-            return same, graphs, [(c.kind, c.taken) for c in report], \
-                "less than 200" in report[-1].reason
-        self.assertEqual(on_ranks(child), [
-            (True, [], [("module", False), ("linear -> allreduce", False)], True)] * 2)
+            return (
+                same,
+                graphs,
+                [(c.kind, c.taken) for c in report],
+                "less than 200" in report[-1].reason,
+            )
+
+        self.assertEqual(
+            on_ranks(child),
+            [(True, [], [("module", False), ("linear -> allreduce", False)], True)] * 2,
+        )
 
     def test_measured_choices_are_the_same_on_all_ranks(self):
         def child(rank):
             optimizer = MacoOptimizer(fill(Mlp(in_place), rank), numbers(1, 64, WIDTH))
             optimizer.optimize()
             return [(c.kind, c.where, c.taken, c.reason) for c in optimizer.report()]
+
         first, second = on_ranks(child)
         self.assertEqual(first, second)
         self.assertIn("down.", first[1][1])
@@ -395,6 +452,7 @@ class Models(unittest.TestCase):
                 with torch.no_grad():
                     t.down.weight.zero_()
             return same, [t(x).abs().sum().item() for t in twins], torch.equal(made(x), value)
+
         self.assertEqual(on_ranks(child), [([True, True], [0.0, 0.0], True)] * 2)
 
     def test_many_of_one_class(self):
@@ -407,6 +465,7 @@ class Models(unittest.TestCase):
                 assert alike(stepped(made, x), stepped(model, x)), i
                 taken += any(c.taken for c in optimizer.report())
             return taken
+
         self.assertEqual(on_ranks(child), [12, 12])
 
     def test_gradients_and_autocast_that_are_switched_between_the_two(self):
@@ -424,10 +483,16 @@ class Models(unittest.TestCase):
             model, x = fill(Switching(), rank), numbers(2, 4, WIDTH)
             optimizer = MacoOptimizer(model, chunks=2)
             made = optimizer.optimize()
-            same = [alike(stepped(made, x, how=how), stepped(model, x, how=how))
-                    for how in ("gradients", "autocast")]
-            return same, any(c.taken for c in optimizer.report()), \
-                any("are switched" in c.reason for c in optimizer.report())
+            same = [
+                alike(stepped(made, x, how=how), stepped(model, x, how=how))
+                for how in ("gradients", "autocast")
+            ]
+            return (
+                same,
+                any(c.taken for c in optimizer.report()),
+                any("are switched" in c.reason for c in optimizer.report()),
+            )
+
         self.assertEqual(on_ranks(child), [([True, True], False, True)] * 2)
 
     def test_what_torch_s_compiler_stumbles_over_runs_as_it_is(self):
@@ -442,10 +507,29 @@ class Models(unittest.TestCase):
             made = optimizer.optimize()
             with self.assertNoLogs("torch._dynamo", "WARNING"):  # the report says it
                 same = alike(stepped(made, x), stepped(model, x))
-            return same, {(c.kind, c.where.split(":")[0], "runs as it is" in c.reason and "Error: " in c.reason)
-                          for c in optimizer.report() if "torch.compile fails" in c.reason}
-        self.assertEqual(on_ranks(child), [
-            (True, {("function", f"{name} (test_maco_compile.py", True) for name in ("forward", "way")})] * 2)
+            return same, {
+                (
+                    c.kind,
+                    c.where.split(":")[0],
+                    "runs as it is" in c.reason and "Error: " in c.reason,
+                )
+                for c in optimizer.report()
+                if "torch.compile fails" in c.reason
+            }
+
+        self.assertEqual(
+            on_ranks(child),
+            [
+                (
+                    True,
+                    {
+                        ("function", f"{name} (test_maco_compile.py", True)
+                        for name in ("forward", "way")
+                    },
+                )
+            ]
+            * 2,
+        )
 
     def test_nothing_found_raises_with_strict(self):
         class Nothing(Wayward):
@@ -457,6 +541,7 @@ class Models(unittest.TestCase):
                 MacoOptimizer(Nothing(), numbers(1, 4, WIDTH), strict=True).optimize()
             except NothingToOptimizeError as error:
                 return "torch.compile finds its graphs" in str(error)
+
         self.assertEqual(on_ranks(child), [True, True])
 
     def test_a_marked_part(self):
@@ -475,10 +560,15 @@ class Models(unittest.TestCase):
             dist.all_reduce(total)
             value = made(x)
             value.sum().backward()
-            return torch.equal(value, total * 2), x.grad is not None, \
-                [(c.kind, c.taken) for c in optimizer.report()]
-        self.assertEqual(on_ranks(child), [
-            (True, True, [("module", False), ("marked allreduce", True)])] * 2)
+            return (
+                torch.equal(value, total * 2),
+                x.grad is not None,
+                [(c.kind, c.taken) for c in optimizer.report()],
+            )
+
+        self.assertEqual(
+            on_ranks(child), [(True, True, [("module", False), ("marked allreduce", True)])] * 2
+        )
 
 
 class Plain(Mlp):
@@ -516,6 +606,7 @@ class WithinCompile(unittest.TestCase):
 
                 def call(x, inner=inner, name=name):
                     return product(x + 1, w) if name == "decorator" else inner(x + 1)
+
                 whole = torch.compile(call, backend="eager")
                 results = []
                 for f in (call, whole, whole):
@@ -525,6 +616,7 @@ class WithinCompile(unittest.TestCase):
                     results.append([y.detach(), x.grad])
                 out.append(alike(results[0], results[1]) and alike(results[0], results[2]))
             return out
+
         self.assertEqual(on_ranks(child), [[True] * 3] * 2)
 
 

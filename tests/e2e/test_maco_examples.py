@@ -20,8 +20,13 @@ from benchmark_nccl_2gpu import report, unmeasurable  # noqa: E402
 
 
 def run(name, *args):
-    done = subprocess.run(needs.command(EXAMPLES / f"{name}.py", *args), timeout=120,
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        needs.command(EXAMPLES / f"{name}.py", *args),
+        timeout=120,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -54,9 +59,14 @@ class Examples(unittest.TestCase):
 
     def test_what_is_told(self):
         text = io.StringIO()
-        with contextlib.redirect_stdout(text):  # 4 chunks of 2 ms beside 4 of 1 ms, the best there is
-            report(torch.tensor([[8.0], [4.0], [12.0], [9.0], [12.0]]).double().expand(5, 20) / 1e3,
-                   ["C", "X", "S", "O", "S0"], 4)
+        with contextlib.redirect_stdout(
+            text
+        ):  # 4 chunks of 2 ms beside 4 of 1 ms, the best there is
+            report(
+                torch.tensor([[8.0], [4.0], [12.0], [9.0], [12.0]]).double().expand(5, 20) / 1e3,
+                ["C", "X", "S", "O", "S0"],
+                4,
+            )
         self.assertIn("gain S0 / O = 1.333", text.getvalue())
         self.assertIn("hidden 75.0%, E 75.0% of at most E* 75.0%: 100.0%", text.getvalue())
 

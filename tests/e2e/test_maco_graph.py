@@ -56,14 +56,25 @@ class Abi(unittest.TestCase):
             body = re.search(rf"enum {name} {{(.*?)}}", text, re.S)[1]
             pairs = re.findall(prefix + r"([A-Z0-9_]+) = (\d+)", body)
             return [n.lower() for n, _ in sorted(pairs, key=lambda p: int(p[1]))]
+
         self.assertEqual(tuple(enum("maco_elementwise")), _abi.ELEMENTWISE)
         self.assertEqual(tuple(enum("maco_reduce")), _abi.REDUCE)
         self.assertEqual(tuple(enum("maco_policy")), _abi.POLICIES)
         self.assertEqual(tuple(enum("maco_balance")), _abi.BALANCES)
         self.assertEqual([getattr(_abi, n.upper()) for n in enum("maco_dtype")], list(range(7)))
         codes = (ROOT / "include" / "helios" / "helios.h").read_text()
-        for name in ("EINVAL", "ENOSPC", "ETIMEDOUT", "EUNAVAIL", "EBUSY", "ECANCELED", "EPERM",
-                     "EUNSUPPORTED", "ECONFLICT", "EINTERNAL"):
+        for name in (
+            "EINVAL",
+            "ENOSPC",
+            "ETIMEDOUT",
+            "EUNAVAIL",
+            "EBUSY",
+            "ECANCELED",
+            "EPERM",
+            "EUNSUPPORTED",
+            "ECONFLICT",
+            "EINTERNAL",
+        ):
             self.assertIn(f"HELIOS_{name} = {getattr(_abi, name)}", codes)
 
 
@@ -73,18 +84,23 @@ class Tasks(unittest.TestCase):
     def close(self, got, want, dtype=torch.float32):
         bits = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}[dtype]
         self.assertEqual(got.shape, want.shape)
-        self.assertLessEqual((got.float() - want.float()).abs().max().item(),
-                             bits * max(want.float().abs().max().item(), 1))
+        self.assertLessEqual(
+            (got.float() - want.float()).abs().max().item(),
+            bits * max(want.float().abs().max().item(), 1),
+        )
 
     def test_products(self):
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
             a, b, bias = rand(7, 5, dtype=dtype), rand(5, 6, dtype=dtype), rand(6, dtype=dtype)
             w, x = rand(6, 5, dtype=dtype), rand(2, 3, 5, dtype=dtype)
-            want = (a.float() @ b.float())
+            want = a.float() @ b.float()
             self.close(run(lambda g: g.matmul(a, b)), want, dtype)
             self.close(run(lambda g: g.matmul(a, b, bias)), want + bias.float(), dtype)
-            self.close(run(lambda g: g.linear(x, w, bias)),
-                       F.linear(x.float(), w.float(), bias.float()), dtype)
+            self.close(
+                run(lambda g: g.linear(x, w, bias)),
+                F.linear(x.float(), w.float(), bias.float()),
+                dtype,
+            )
 
     def test_transposed_and_strided_operands_need_no_copy(self):
         a, b = rand(5, 7).t(), rand(6, 5).t()
@@ -102,8 +118,9 @@ class Tasks(unittest.TestCase):
 
     def test_attention(self):
         b, h, s, d = 2, 4, 9, 8
-        for kv, sk, causal, masked in itertools.product((4, 2), (9, 12), (False, True),
-                                                        (False, True)):
+        for kv, sk, causal, masked in itertools.product(
+            (4, 2), (9, 12), (False, True), (False, True)
+        ):
             q, k, v = rand(b, h, s, d), rand(b, kv, sk, d), rand(b, kv, sk, d)
             mask = rand(s, sk) if masked else None
             scores = q @ k.repeat_interleave(h // kv, 1).transpose(2, 3) * 0.3
@@ -130,8 +147,7 @@ class Tasks(unittest.TestCase):
 
     def test_elementwise_copies_and_memory(self):
         a, b = rand(5, 6), rand(5, 6)
-        for op, want in (("add", a + b), ("sub", a - b), ("mul", a * b),
-                         ("scale_add", 2 * a + b)):
+        for op, want in (("add", a + b), ("sub", a - b), ("mul", a * b), ("scale_add", 2 * a + b)):
             self.close(run(lambda g: g.elementwise(op, a, b, alpha=2)), want)
         self.close(run(lambda g: g.elementwise("axpb", a, alpha=3, beta=1)), 3 * a + 1)
         self.assertTrue(torch.equal(run(lambda g: g.elementwise("relu", a)), a.relu()))
@@ -146,8 +162,12 @@ class Tasks(unittest.TestCase):
 
     def test_one_rank_s_collectives(self):
         x = rand(4, 3)
-        for build in (lambda g: g.allreduce(x), lambda g: g.allreduce(x, "avg"),
-                      lambda g: g.allgather(x), lambda g: g.broadcast(x)):
+        for build in (
+            lambda g: g.allreduce(x),
+            lambda g: g.allreduce(x, "avg"),
+            lambda g: g.allgather(x),
+            lambda g: g.broadcast(x),
+        ):
             self.assertTrue(torch.equal(run(build), x))
 
 
@@ -177,8 +197,9 @@ class Order(unittest.TestCase):
                 one.execute()
         want = last.output.clone()
         for policy, workers in itertools.product(POLICIES, (1, 2, 4)):
-            with self.subTest(policy, workers=workers), \
-                    TaskGraph(workers, policy=policy, balance="least_loaded") as graph:
+            with self.subTest(policy, workers=workers), TaskGraph(
+                workers, policy=policy, balance="least_loaded"
+            ) as graph:
                 mine = blocks(graph, self.x, self.weights)
                 for _ in range(3):  # and again, without anything reset
                     mine.output.zero_()
@@ -195,17 +216,21 @@ class Order(unittest.TestCase):
 
             def slice_of(n, m):
                 i, j = dice.randint(0, 16 - n), dice.randint(0, 16 - m)
-                return dice.choice(pool)[i:i + n, j:j + m]
+                return dice.choice(pool)[i : i + n, j : j + m]
+
             calls = []
             with TaskGraph(3, policy=dice.choice(POLICIES)) as g:
                 while len(calls) < 30:
                     n, m, k = (dice.choice((1, 3, 8)) for _ in "nmk")
-                    kind, inputs, attributes = dice.choice((
-                        (TaskType.LINEAR, [slice_of(n, k), slice_of(m, k)], {}),
-                        (TaskType.ELEMENTWISE, [slice_of(n, m), slice_of(n, m)], {"op": "sub"}),
-                        (TaskType.SOFTMAX, [slice_of(n, m)], {}),
-                        (TaskType.MEMCPY, [slice_of(n, m)], {}),
-                        (TaskType.MEMSET, [], {"value": 0})))
+                    kind, inputs, attributes = dice.choice(
+                        (
+                            (TaskType.LINEAR, [slice_of(n, k), slice_of(m, k)], {}),
+                            (TaskType.ELEMENTWISE, [slice_of(n, m), slice_of(n, m)], {"op": "sub"}),
+                            (TaskType.SOFTMAX, [slice_of(n, m)], {}),
+                            (TaskType.MEMCPY, [slice_of(n, m)], {}),
+                            (TaskType.MEMSET, [], {"value": 0}),
+                        )
+                    )
                     out = slice_of(n, m)
                     try:
                         g.add_task(kind, inputs, [out], **attributes)
@@ -237,11 +262,14 @@ class Order(unittest.TestCase):
                         with lock:
                             wrong.extend((i, p) for p in mine if p not in done)
                             done.add(i)
+
                     task = graph.custom(body, priority=dice.randint(-3, 3))
                     for p in mine:
                         graph.add_dependency(task, graph.tasks[p])
                 order = graph.execute().order
-            self.assertEqual((wrong, len(done), len(order)), ([], len(parents), len(parents)), round)
+            self.assertEqual(
+                (wrong, len(done), len(order)), ([], len(parents), len(parents)), round
+            )
 
     def test_a_second_parent_counts(self):
         first_done, second_done, early = (threading.Event() for _ in range(3))
@@ -255,6 +283,7 @@ class Order(unittest.TestCase):
         def last(_in, _out):
             seen.append(second_done.is_set())
             early.set()
+
         with TaskGraph(3) as graph:
             tasks = [graph.custom(f) for f in (lambda i, o: first_done.set(), second, last)]
             for parent in tasks[:2]:
@@ -265,9 +294,9 @@ class Order(unittest.TestCase):
     def test_memory_orders_readers_and_writers(self):
         a, b, c = torch.ones(4), torch.zeros(4), torch.zeros(4)
         with TaskGraph(2) as graph:
-            graph.elementwise("axpb", a, alpha=2, out=b)   # b = 2
-            graph.elementwise("axpb", b, alpha=3, out=c)   # c = 6, reads b
-            graph.elementwise("axpb", a, alpha=5, out=b)   # b = 5, after it was read
+            graph.elementwise("axpb", a, alpha=2, out=b)  # b = 2
+            graph.elementwise("axpb", b, alpha=3, out=c)  # c = 6, reads b
+            graph.elementwise("axpb", a, alpha=5, out=b)  # b = 5, after it was read
             for _ in range(20):
                 b.zero_(), c.zero_()
                 graph.execute()
@@ -285,8 +314,11 @@ class Order(unittest.TestCase):
             torch.testing.assert_close(last.output, want, rtol=1e-4, atol=1e-5)
 
     def test_a_tensor_that_was_given_other_memory_is_refused(self):
-        for move in (lambda t: setattr(t, "data", torch.ones(1 << 20)),  # its own is gone
-                     lambda t: t.resize_(1 << 24), lambda t: t.set_(torch.ones(1 << 20))):
+        for move in (
+            lambda t: setattr(t, "data", torch.ones(1 << 20)),  # its own is gone
+            lambda t: t.resize_(1 << 24),
+            lambda t: t.set_(torch.ones(1 << 20)),
+        ):
             x = torch.ones(1 << 20)
             with TaskGraph(2) as graph:
                 graph.elementwise("axpb", x, alpha=2.0, out=x, name="twice")
@@ -308,8 +340,9 @@ class Order(unittest.TestCase):
         x = torch.ones(4)
         with TaskGraph(2) as graph:
             graph.elementwise("axpb", x, alpha=2.0, out=x)
-            with unittest.mock.patch("threading.Thread.start", side_effect=RuntimeError("no thread")), \
-                    self.assertRaisesRegex(RuntimeError, "no thread"):
+            with unittest.mock.patch(
+                "threading.Thread.start", side_effect=RuntimeError("no thread")
+            ), self.assertRaisesRegex(RuntimeError, "no thread"):
                 graph.execute(wait=False)
             graph.execute()
         self.assertEqual(x.tolist(), [2.0] * 4)
@@ -342,10 +375,10 @@ class Waves(unittest.TestCase):
                 whole = run(lambda g: g.gelu(g.linear(x, w)), deterministic=True)
                 self.assertTrue(torch.equal(total.output, whole))
                 if n > 1:  # the first wave has gone before the last is computed
-                    parents = {t["name"]: t["parents"] for t in
-                               graph.compile().describe()["tasks"]}
-                    self.assertEqual([len(p) for name, p in parents.items() if "ALL" in name],
-                                     [1] * n)
+                    parents = {t["name"]: t["parents"] for t in graph.compile().describe()["tasks"]}
+                    self.assertEqual(
+                        [len(p) for name, p in parents.items() if "ALL" in name], [1] * n
+                    )
 
     def test_auto_waves_take_the_shortest_run_on_the_virtual_clock(self):
         x, w = rand(512, 256), rand(256, 256)
@@ -357,10 +390,13 @@ class Waves(unittest.TestCase):
             choose(graph.overlap(up, graph.allreduce(up, out=up.output)))
             plan = graph.compile()
             return graph._overlaps[0].waves, plan.simulate(2, **link)
+
         waves, best = simulated(lambda o: o.auto_waves(**link))
         self.assertEqual(waves, simulated(lambda o: o.auto_waves(**link))[0])
         for n in (1, 2, 4, 8, 16):
-            self.assertLessEqual(best["total_ns"], simulated(lambda o: o.with_waves(n))[1]["total_ns"])
+            self.assertLessEqual(
+                best["total_ns"], simulated(lambda o: o.with_waves(n))[1]["total_ns"]
+            )
         self.assertGreater(waves, 1)
 
     def test_what_can_t_be_cut(self):
@@ -382,9 +418,15 @@ class Parts(unittest.TestCase):
         wide, grouped = rand(512, 512), rand(2, 1, 256, 16)
 
         def build(g):
-            return [g.linear(x, w), g.attention(q, k, v, causal=True), g.gelu(wide),
-                    g.attention(q, grouped, grouped), g.elementwise("add", wide, wide[0]),
-                    g.linear(rand(2, 2), rand(2, 2))]
+            return [
+                g.linear(x, w),
+                g.attention(q, k, v, causal=True),
+                g.gelu(wide),
+                g.attention(q, grouped, grouped),
+                g.elementwise("add", wide, wide[0]),
+                g.linear(rand(2, 2), rand(2, 2)),
+            ]
+
         with TaskGraph(deterministic=True) as g, TaskGraph(2, deterministic=True, parts=4) as cut:
             torch.manual_seed(3)
             whole = build(g)
@@ -395,8 +437,9 @@ class Parts(unittest.TestCase):
             for one, other in zip(whole, pieces):
                 self.assertTrue(torch.equal(one.output, other.output), one)
             names = cut.compile().names
-            self.assertEqual([sum(n.startswith(t.name) for n in names) for t in pieces],
-                             [2, 4, 4, 2, 4, 1])
+            self.assertEqual(
+                [sum(n.startswith(t.name) for n in names) for t in pieces], [2, 4, 4, 2, 4, 1]
+            )
 
     def test_ordered_by_memory_only(self):
         with self.assertRaisesRegex(errors.DimensionError, "infer=False"):
@@ -419,26 +462,50 @@ class Errors(unittest.TestCase):
         self.refused(errors.NullInputError, "is None", add, T.MATMUL, [a, None], [rand(4, 4)])
         self.refused(errors.NullInputError, "is a list", add, T.GELU, [[1.0]], [a])
         self.refused(errors.NullInputError, "no function", add, T.CUSTOM_COMPUTE, [a], [a])
-        self.refused(errors.ShapeMismatchError, r"A \(4, 3\), B \(4, 3\)", add, T.MATMUL, [a, a],
-                     [rand(4, 3)])
+        self.refused(
+            errors.ShapeMismatchError,
+            r"A \(4, 3\), B \(4, 3\)",
+            add,
+            T.MATMUL,
+            [a, a],
+            [rand(4, 3)],
+        )
         self.refused(errors.ShapeMismatchError, "bias", g.linear, a, rand(5, 3), rand(4))
-        self.refused(errors.ShapeMismatchError, "K and V", g.attention, rand(1, 1, 2, 4),
-                     rand(1, 1, 3, 4), rand(1, 1, 2, 4))
+        self.refused(
+            errors.ShapeMismatchError,
+            "K and V",
+            g.attention,
+            rand(1, 1, 2, 4),
+            rand(1, 1, 3, 4),
+            rand(1, 1, 2, 4),
+        )
         self.refused(errors.DimensionError, "heads, sequence", g.attention, a, a, a)
-        self.refused(errors.DimensionError, "Hint", g.attention, rand(1, 3, 2, 4),
-                     rand(1, 2, 2, 4), rand(1, 2, 2, 4))
+        self.refused(
+            errors.DimensionError,
+            "Hint",
+            g.attention,
+            rand(1, 3, 2, 4),
+            rand(1, 2, 2, 4),
+            rand(1, 2, 2, 4),
+        )
         self.refused(errors.DimensionError, "no elements", g.gelu, torch.empty(0, 3))
         self.refused(errors.DimensionError, "unknown task type", add, 77)
-        self.refused(errors.DimensionError, "has no approximate", add, T.SILU, [a], [rand(4, 3)],
-                     approximate="tanh")
+        self.refused(
+            errors.DimensionError,
+            "has no approximate",
+            add,
+            T.SILU,
+            [a],
+            [rand(4, 3)],
+            approximate="tanh",
+        )
         self.refused(errors.DimensionError, "op is 'max'", g.elementwise, "max", a, a)
         self.refused(errors.LayoutError, "evenly", g.gelu, rand(4, 6)[:, ::2])
         self.refused(errors.LayoutError, "evenly", g.gelu, rand(1, 3).expand(4, 3))
         self.refused(errors.LayoutError, "contiguous", g.allreduce, a.t())
         self.refused(errors.DTypeError, "float64", g.gelu, a.double())
         self.refused(errors.DTypeError, "same dtype", g.linear, a, rand(5, 3).half())
-        self.refused(errors.DTypeError, "requires grad", g.gelu, a,
-                     out=rand(4, 3).requires_grad_())
+        self.refused(errors.DTypeError, "requires grad", g.gelu, a, out=rand(4, 3).requires_grad_())
         self.refused(errors.LayoutError, "no memory", g.copy, a, out=a.to("meta"))
         self.refused(errors.OverlapError, "overlap", g.linear, a, rand(3, 3), out=a)
         self.refused(errors.ShapeMismatchError, "ranks", add, T.ALLGATHER, [a], [rand(3, 3)])
@@ -456,8 +523,12 @@ class Errors(unittest.TestCase):
             if dice.random() < 0.03:
                 return dice.choice((None, 3, "x", torch.empty(0), torch.empty(2, 2).to_sparse()))
             shape = dice.choices((1, 2, 3, 4, 8), k=dice.choice((1, 2, 2, 2, 2, 3, 4)))
-            t = torch.rand(shape).to(dice.choice((torch.float32,) * 8 + (
-                torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool)))
+            t = torch.rand(shape).to(
+                dice.choice(
+                    (torch.float32,) * 8
+                    + (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool)
+                )
+            )
             turn = dice.random()
             if turn < 0.1 and t.dim() > 1:
                 t = t.transpose(0, 1)
@@ -466,23 +537,36 @@ class Errors(unittest.TestCase):
             elif turn < 0.18:
                 t = t.expand(2, *t.shape)
             return t
+
         for _ in range(4000):
             g, pool = TaskGraph(1, timeout_s=5), [tensor() for _ in range(3)]
             kind = dice.choice(kinds)
             if dice.random() < 0.5:  # shapes that may well fit
                 n = dice.choice((2, 4, 8))
                 pool = [torch.rand(n, n) for _ in range(3)] + [torch.rand(1, 2, n, n)]
-            attributes = dice.choice(({},) * 6 + ({"op": dice.choice(_abi.ELEMENTWISE + _abi.REDUCE)},
-                                                  {"value": dice.randint(-2, 300)}, {"root": 1},
-                                                  {"eps": float("nan")}, {"alpha": 2.0},
-                                                  {"causal": True}, {"trailing": 2}))
+            attributes = dice.choice(
+                ({},) * 6
+                + (
+                    {"op": dice.choice(_abi.ELEMENTWISE + _abi.REDUCE)},
+                    {"value": dice.randint(-2, 300)},
+                    {"root": 1},
+                    {"eps": float("nan")},
+                    {"alpha": 2.0},
+                    {"causal": True},
+                    {"trailing": 2},
+                )
+            )
             if kind in (TaskType.CUSTOM_COMPUTE, TaskType.CUSTOM_COMM):
                 attributes = {"function": lambda i, o: None}
             try:
                 for _ in range(2):
-                    g.add_task(kind, dice.choices(pool, k=dice.randint(0, 4)),
-                               dice.choices(pool, k=dice.randint(0, 2)),
-                               worker=dice.choice((-1, -1, -1, 0, 7)), **attributes)
+                    g.add_task(
+                        kind,
+                        dice.choices(pool, k=dice.randint(0, 4)),
+                        dice.choices(pool, k=dice.randint(0, 2)),
+                        worker=dice.choice((-1, -1, -1, 0, 7)),
+                        **attributes,
+                    )
                 g.execute()
                 ran += 1
             except maco.MacoError as error:
@@ -537,8 +621,9 @@ class Errors(unittest.TestCase):
         self.refused(errors.AlreadyCompiledError, "add_dependency", g.add_dependency, task, task)
         g.execute()
         self.refused(errors.NotCompiledError, "trace=True", plan.overlap_stats)
-        self.refused(errors.NullInputError, "a task of this graph", TaskGraph().add_dependency,
-                     task, task)
+        self.refused(
+            errors.NullInputError, "a task of this graph", TaskGraph().add_dependency, task, task
+        )
 
     def test_more_workers_than_can_be(self):
         g = TaskGraph(100_000)
@@ -554,7 +639,9 @@ class Errors(unittest.TestCase):
         begun, kept = time.monotonic(), len(task_graph._abandoned)
         error = self.refused(errors.TimeoutError, "slow", g.execute)
         self.assertLess(time.monotonic() - begun, 10)
-        self.assertEqual(len(task_graph._abandoned), kept + 1)  # its memory stays, because it is still in use
+        self.assertEqual(
+            len(task_graph._abandoned), kept + 1
+        )  # its memory stays, because it is still in use
         self.assertIsInstance(error, TimeoutError)
         release.set()
         self.runs_again(g, ["slow", "after"])
@@ -563,10 +650,12 @@ class Errors(unittest.TestCase):
     def test_exceptions_of_tasks_are_raised_where_the_graph_is_run(self):
         class Mine(Exception):
             pass
+
         ran, kept = [], len(task_graph._abandoned)
 
         def bad(_in, _out):
             raise Mine("as I say")
+
         for policy in POLICIES:
             with TaskGraph(2, policy=policy) as g:
                 task = g.custom(bad, name="bad")
@@ -677,22 +766,31 @@ class Traces(unittest.TestCase):
         self.assertEqual(sorted(e["name"] for e in ran), sorted(result.order))
 
         def spans(kind):
-            return union((round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000))
-                         for e in ran if e["cat"] == kind)
+            return union(
+                (round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000))
+                for e in ran
+                if e["cat"] == kind
+            )
 
         def length(spans):
             return sum(last - first for first, last in spans)
+
         compute, comm = spans("compute"), spans("comm")
         both = length(compute) + length(comm) - length(union(map(tuple, compute + comm)))
         every = [t for span in compute + comm for t in span]
-        for mine, theirs in ((length(compute), "compute_ns"), (length(comm), "comm_ns"),
-                             (both, "both_ns"), (max(every) - min(every), "total_ns")):
+        for mine, theirs in (
+            (length(compute), "compute_ns"),
+            (length(comm), "comm_ns"),
+            (both, "both_ns"),
+            (max(every) - min(every), "total_ns"),
+        ):
             self.assertAlmostEqual(mine, stats[theirs], delta=20, msg=theirs)
         self.assertEqual(stats["comm_before_producer"], 0)
         self.assertEqual(stats["tasks"], 9)
         self.assertEqual({t.name for t in result.times}, {e["name"] for e in ran})
-        self.assertEqual(len([e for e in events if e["ph"] == "s"]),
-                         len([e for e in events if e["ph"] == "f"]))
+        self.assertEqual(
+            len([e for e in events if e["ph"] == "s"]), len([e for e in events if e["ph"] == "f"])
+        )
 
     def test_a_thread_does_one_thing_at_a_time(self):
         for policy in POLICIES:
@@ -702,10 +800,15 @@ class Traces(unittest.TestCase):
                 for _ in range(5):
                     events = [e for e in g.execute().trace.events() if e["ph"] == "X"]
                     for tid in {e["tid"] for e in events}:
-                        spans = sorted((e["ts"], e["ts"] + e["dur"], e["cat"]) for e in events
-                                       if e["tid"] == tid)
+                        spans = sorted(
+                            (e["ts"], e["ts"] + e["dur"], e["cat"])
+                            for e in events
+                            if e["tid"] == tid
+                        )
                         for before, after in zip(spans, spans[1:]):
-                            self.assertLessEqual(before[1], after[0] + 0.01, (policy, before, after))
+                            self.assertLessEqual(
+                                before[1], after[0] + 0.01, (policy, before, after)
+                            )
 
     def test_the_virtual_clock_is_exact(self):
         def hidden(n):
@@ -714,6 +817,7 @@ class Traces(unittest.TestCase):
             total = g.allreduce(up, out=up.output, cost=8_000_000)
             g.overlap(up, total).with_waves(n)
             return g.compile().simulate(1)
+
         for n in (1, 2, 4, 8):  # c + (n - 1) max(c, x) + x
             self.assertEqual(hidden(n)["total_ns"], 16_000_000 - (n - 1) * 8_000_000 // n)
             self.assertAlmostEqual(hidden(n)["hidden"], 1 - 1 / n)
@@ -721,16 +825,21 @@ class Traces(unittest.TestCase):
 
 class Demo(unittest.TestCase):
     def test_its_contract(self):
-        for policy, n, tasks, workers in (("direct", 1000, 10, 4), ("scheduler", 37, 3, 5),
-                                          ("scheduler", 64, 7, 2), ("direct", 3, 999, 3)):
+        for policy, n, tasks, workers in (
+            ("direct", 1000, 10, 4),
+            ("scheduler", 37, 3, 5),
+            ("scheduler", 64, 7, 2),
+            ("direct", 3, 999, 3),
+        ):
             start = torch.rand(n)
             data = start.clone()
             got, order = run_sm_scheduling_demo(data, tasks, workers, 128, policy)
             self.assertIs(got, data)
             self.assertEqual(order.dtype, torch.int32)
             codes = order.tolist()
-            self.assertEqual(sorted(codes), sorted(w * 1000 + t for w in range(workers)
-                                                   for t in range(tasks)))
+            self.assertEqual(
+                sorted(codes), sorted(w * 1000 + t for w in range(workers) for t in range(tasks))
+            )
             rounds = [code % 1000 for code in codes]
             self.assertEqual(rounds, sorted(rounds))  # a barrier after each
             few = min(tasks, 10)
@@ -753,7 +862,9 @@ class Demo(unittest.TestCase):
             mine = start.clone()
             codes = _sm._by_graph(mine, 6, 3, ctas, "direct").tolist()
             self.assertTrue(torch.equal(mine, got))
-            self.assertEqual(sorted(codes), sorted(w * 1000 + t for w in range(3) for t in range(6)))
+            self.assertEqual(
+                sorted(codes), sorted(w * 1000 + t for w in range(3) for t in range(6))
+            )
             rounds = [code % 1000 for code in codes]
             self.assertEqual(rounds, sorted(rounds))
 
@@ -763,6 +874,7 @@ class Demo(unittest.TestCase):
 
             def __getattr__(self, name):
                 return getattr(data, name)
+
         data, asked = torch.rand(64), []
         real, checked = _sm._by_graph, _sm.checked
         _sm._by_graph = lambda data, tasks, workers, ctas, policy: asked.append(ctas)
@@ -776,12 +888,18 @@ class Demo(unittest.TestCase):
 
     def test_what_it_refuses(self):
         data = torch.rand(16)
-        for bad, kind in (((data.double(),), errors.DTypeError), ((data[::2],), errors.LayoutError),
-                          ((data, 1000), errors.DimensionError), ((data, 0), errors.DimensionError),
-                          ((data, 1, 17), errors.DimensionError), ((data, 1, 0), errors.DimensionError),
-                          ((data, 1, 1, 0), errors.DimensionError),
-                          ((data, 1, 1, 1, "static"), errors.DimensionError), ((None,), errors.NullInputError),
-                          ((torch.empty(0),), errors.DimensionError)):
+        for bad, kind in (
+            ((data.double(),), errors.DTypeError),
+            ((data[::2],), errors.LayoutError),
+            ((data, 1000), errors.DimensionError),
+            ((data, 0), errors.DimensionError),
+            ((data, 1, 17), errors.DimensionError),
+            ((data, 1, 0), errors.DimensionError),
+            ((data, 1, 1, 0), errors.DimensionError),
+            ((data, 1, 1, 1, "static"), errors.DimensionError),
+            ((None,), errors.NullInputError),
+            ((torch.empty(0),), errors.DimensionError),
+        ):
             with self.subTest(str(bad)), self.assertRaises(kind):
                 run_sm_scheduling_demo(*bad)
 

@@ -26,9 +26,11 @@ esac
 
 
 def ptxas(spilled):
-    return ("ptxas info    : Compiling entry function 'hl_maco_persistent' for 'sm_00'\n"
-            f"    0 bytes stack frame, {spilled} bytes spill stores, 0 bytes spill loads\n"
-            "ptxas info    : Used 40 registers, used 1 barriers, 512 bytes smem\n")
+    return (
+        "ptxas info    : Compiling entry function 'hl_maco_persistent' for 'sm_00'\n"
+        f"    0 bytes stack frame, {spilled} bytes spill stores, 0 bytes spill loads\n"
+        "ptxas info    : Used 40 registers, used 1 barriers, 512 bytes smem\n"
+    )
 
 
 class Kernels(unittest.TestCase):
@@ -37,15 +39,22 @@ class Kernels(unittest.TestCase):
         (self.dir / "nvcc").write_text(NVCC)
         (self.dir / "nvcc").chmod(0o755)
         (self.dir / "said").write_text(ptxas(0))
-        (self.dir / "ptx").write_text("\n".join(re.findall(r'\("([^"]+)", \d+\)', SCRIPT.read_text()) * 20))
+        (self.dir / "ptx").write_text(
+            "\n".join(re.findall(r'\("([^"]+)", \d+\)', SCRIPT.read_text()) * 20)
+        )
         # left in the build folder: sm_75 by an earlier configuration, sm_90 by every one
         (self.dir / "kernel.sm_75.txt").write_text(ptxas(8))
         (self.dir / "kernel.compute_75.ptx").write_text("ld.global.nc")
         (self.dir / "kernel.sm_90.txt").write_text(ptxas(0))
 
     def check(self, archs):
-        done = subprocess.run([sys.executable, "-B", SCRIPT, self.dir / "nvcc", ROOT, self.dir, archs], capture_output=True, text=True,
-                              timeout=60, check=False)
+        done = subprocess.run(
+            [sys.executable, "-B", SCRIPT, self.dir / "nvcc", ROOT, self.dir, archs],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         compiled = (self.dir / "compiled").read_text() if (self.dir / "compiled").exists() else ""
         return done, sorted(re.findall(r"-arch=(\w+)", compiled))
 

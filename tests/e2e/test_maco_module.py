@@ -65,14 +65,26 @@ class Case(unittest.TestCase):
 
 class Modules(Case):
     def test_blocks_without_a_call_into_torch(self):
-        mlp = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.LayerNorm(64), nn.Dropout(0.1),
-                            nn.Linear(64, 16), nn.ReLU(inplace=True)).eval()
+        mlp = nn.Sequential(
+            nn.Linear(16, 64),
+            nn.GELU(),
+            nn.LayerNorm(64),
+            nn.Dropout(0.1),
+            nn.Linear(64, 16),
+            nn.ReLU(inplace=True),
+        ).eval()
         layer = nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True, norm_first=True)
-        for module, shapes in ((mlp, [(4, 16)]), (layer.eval(), [(2, 8, 32)]),
-                               (Llm(), [(2, 8, 32)]), (Dit(), [(2, 8, 32), (2, 32)])):
+        for module, shapes in (
+            (mlp, [(4, 16)]),
+            (layer.eval(), [(2, 8, 32)]),
+            (Llm(), [(2, 8, 32)]),
+            (Dit(), [(2, 8, 32), (2, 32)]),
+        ):
             with self.subTest(type(module).__name__):
+
                 def inputs():
                     return [torch.randn(s) for s in shapes]
+
                 graph = self.graph(module, *inputs(), strict=True)
                 self.assertEqual(graph.report()["calls"], [])
                 for _ in range(3):
@@ -122,10 +134,12 @@ class Modules(Case):
         self.assertTrue(torch.equal(first["b"][3], x[:, 1]))
 
     def test_named_arguments(self):
-        graph = TaskGraph.from_module(Dit(), {"x": torch.randn(1, 4, 32),
-                                              "condition": torch.randn(1, 32)})
-        self.assertEqual(graph(x=torch.randn(1, 4, 32), condition=torch.randn(1, 32)).shape,
-                         (1, 4, 32))
+        graph = TaskGraph.from_module(
+            Dit(), {"x": torch.randn(1, 4, 32), "condition": torch.randn(1, 32)}
+        )
+        self.assertEqual(
+            graph(x=torch.randn(1, 4, 32), condition=torch.randn(1, 32)).shape, (1, 4, 32)
+        )
 
     def test_a_traced_run(self):
         graph = self.graph(Llm(), torch.randn(2, 8, 32), trace=True)
@@ -141,20 +155,36 @@ class Functions(Case):
         graph = self.graph(module, *inputs)
         report = graph.report()
         self.assertEqual(sum(c["count"] for c in report["calls"]), calls, report)
-        fresh = [torch.randn_like(x) if x.is_floating_point() and not x.isinf().any() else x
-                 for x in inputs]
+        fresh = [
+            torch.randn_like(x) if x.is_floating_point() and not x.isinf().any() else x
+            for x in inputs
+        ]
         self.same(module, graph, *fresh, rtol=tolerance, atol=tolerance)
         return report["types"]
 
     def test_elements(self):
-        a, b, row, column = torch.randn(3, 4, 6), torch.randn(3, 4, 6), torch.randn(6), \
-            torch.randn(3, 4, 1)
-        for f in (lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b,
-                  lambda a, b: torch.add(a, b, alpha=3), lambda a, b: a + 2, lambda a, b: 2 - a,
-                  lambda a, b: 3 * a, lambda a, b: a / 3, lambda a, b: -a, lambda a, b: a ** 2,
-                  lambda a, b: a.relu(), lambda a, b: a.clone().add_(b).mul_(2).relu_(),
-                  lambda a, b: a.transpose(0, 2) * 2 + b.transpose(0, 2),
-                  lambda a, b: a.transpose(0, 1) + b.view(4, 3, 6)):
+        a, b, row, column = (
+            torch.randn(3, 4, 6),
+            torch.randn(3, 4, 6),
+            torch.randn(6),
+            torch.randn(3, 4, 1),
+        )
+        for f in (
+            lambda a, b: a + b,
+            lambda a, b: a - b,
+            lambda a, b: a * b,
+            lambda a, b: torch.add(a, b, alpha=3),
+            lambda a, b: a + 2,
+            lambda a, b: 2 - a,
+            lambda a, b: 3 * a,
+            lambda a, b: a / 3,
+            lambda a, b: -a,
+            lambda a, b: a**2,
+            lambda a, b: a.relu(),
+            lambda a, b: a.clone().add_(b).mul_(2).relu_(),
+            lambda a, b: a.transpose(0, 2) * 2 + b.transpose(0, 2),
+            lambda a, b: a.transpose(0, 1) + b.view(4, 3, 6),
+        ):
             self.of(f, a, b)
         self.of(lambda a, b: a + b, a, row)
         self.of(lambda a, b: b + a, a, row)
@@ -171,8 +201,12 @@ class Functions(Case):
         self.assertEqual(self.of(lambda a, b: a @ b[0, 0], a, b), {"MATMUL": 1})
         self.assertEqual(self.of(lambda a, b: torch.bmm(a[0], b[0]), a, b), {"MATMUL": 3})
         self.of(lambda a, b: a[0, 0].t() @ a[1, 1], a, b)
-        self.of(lambda x, w, b: torch.addmm(b, x, w), torch.randn(3, 4), torch.randn(4, 5),
-                torch.randn(5))
+        self.of(
+            lambda x, w, b: torch.addmm(b, x, w),
+            torch.randn(3, 4),
+            torch.randn(4, 5),
+            torch.randn(5),
+        )
         self.of(lambda a, b: a @ b[0, 0, :, 0], a, b, calls=1)  # a vector
         self.of(lambda a, b: torch.einsum("abij,abjk->abik", a, b), a, b, calls=1)
 
@@ -182,15 +216,23 @@ class Functions(Case):
         self.of(lambda x: F.softmax(x, -1), x)
         self.of(lambda x: x.softmax(1), x, calls=1)
         self.of(lambda x: F.layer_norm(x, (3, 8)), x)
-        self.of(lambda x, w, b: F.layer_norm(x, (3, 8), w, b), x,
-                parameters=[torch.randn(3, 8), torch.randn(3, 8)])
+        self.of(
+            lambda x, w, b: F.layer_norm(x, (3, 8), w, b),
+            x,
+            parameters=[torch.randn(3, 8), torch.randn(3, 8)],
+        )
         self.of(lambda x: F.gelu(x.transpose(0, 1)), x)
 
     def test_copies_and_views(self):
         x = torch.randn(2, 3, 4, 5)
-        for f in (lambda x: x.permute(0, 2, 1, 3).contiguous(), lambda x: x.transpose(1, 2).reshape(
-                2, 4, 15), lambda x: torch.cat([x, x[:, :1]], 1), lambda x: torch.stack([x, x], 2),
-                  lambda x: x[..., 1:3].clone(), lambda x: x.view(6, 20).unsqueeze(0) * 1):
+        for f in (
+            lambda x: x.permute(0, 2, 1, 3).contiguous(),
+            lambda x: x.transpose(1, 2).reshape(2, 4, 15),
+            lambda x: torch.cat([x, x[:, :1]], 1),
+            lambda x: torch.stack([x, x], 2),
+            lambda x: x[..., 1:3].clone(),
+            lambda x: x.view(6, 20).unsqueeze(0) * 1,
+        ):
             self.of(f, x)
         self.of(lambda x: x.index_select(1, torch.tensor([2, 0])), x, calls=1)
 
@@ -200,6 +242,7 @@ class Functions(Case):
             y[:, 1] = 7
             y[:, 2].mul_(3)
             return y + x
+
         self.of(f, torch.randn(4, 5), calls=2)  # a column is not a row
 
     def test_an_input_is_written_as_the_module_writes_it(self):
@@ -220,15 +263,19 @@ class Functions(Case):
         self.assertTrue(torch.equal(torch.get_rng_state(), random))
         for name, value in module.state_dict().items():
             self.assertTrue(torch.equal(value, before[name]), name)
-        graph = self.graph(module.eval(), x)  # Averaging is compared with its own results from there on
+        graph = self.graph(
+            module.eval(), x
+        )  # Averaging is compared with its own results from there on
         for _ in range(3):
             with torch.no_grad():
                 torch.testing.assert_close(graph(x), twin(x))
         torch.testing.assert_close(module.state_dict(), twin.state_dict())
 
     def test_what_depends_on_no_input_is_made_once(self):
-        self.assertEqual(self.of(lambda x: x + torch.arange(4).float().view(2, 2) * 3,
-                                 torch.randn(2, 2)), {"ELEMENTWISE": 1})
+        self.assertEqual(
+            self.of(lambda x: x + torch.arange(4).float().view(2, 2) * 3, torch.randn(2, 2)),
+            {"ELEMENTWISE": 1},
+        )
 
     def test_random_functions_stay_random(self):
         graph = self.graph(Of(lambda x: x + torch.rand(64)), torch.zeros(64))
@@ -238,42 +285,63 @@ class Functions(Case):
 
     def test_attention(self):
         """Torch 1.13 has it under another name, and also returns the weights."""
+
         def attend(q, k, v, mask=None, is_causal=False):
             if hasattr(F, "scaled_dot_product_attention"):
                 return F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
             return F._scaled_dot_product_attention(q, k, v, mask, 0.0, False, is_causal)[0]
+
         q, k, v = (torch.randn(2, 4, 9, 8) for _ in "qkv")
         mask = torch.full((9, 9), float("-inf")).triu(1)
-        for f, more in ((attend, ()), (lambda *t: attend(*t, is_causal=True), ()),
-                        (attend, (torch.randn(9, 9),)), (attend, (mask,)),
-                        (lambda q, k, v, m: attend(q, k, v, m.expand(2, 4, 9, 9)), (mask,)),
-                        (lambda q, k, v: attend(q, k.transpose(1, 2).contiguous().transpose(1, 2),
-                                                v), ())):
+        for f, more in (
+            (attend, ()),
+            (lambda *t: attend(*t, is_causal=True), ()),
+            (attend, (torch.randn(9, 9),)),
+            (attend, (mask,)),
+            (lambda q, k, v, m: attend(q, k, v, m.expand(2, 4, 9, 9)), (mask,)),
+            (lambda q, k, v: attend(q, k.transpose(1, 2).contiguous().transpose(1, 2), v), ()),
+        ):
             self.assertEqual(self.of(f, q, k, v, *more)["ATTENTION"], 1)
         self.of(lambda q, k, v, m: attend(q, k, v, m), q, k, v, torch.randn(2, 4, 9, 9), calls=1)
 
     def test_attention_and_norms_of_torch_2(self):
-        attend, (q, k, v) = getattr(F, "scaled_dot_product_attention", None), \
-            (torch.randn(2, 4, 9, 8) for _ in "qkv")
+        attend, (q, k, v) = getattr(F, "scaled_dot_product_attention", None), (
+            torch.randn(2, 4, 9, 8) for _ in "qkv"
+        )
         if attend is not None:
             few, rows = torch.randn(2, 4, 5, 8), torch.randn(2, 9, 4, 8)
             for f, inputs in (
-                    (lambda q, k, v: attend(q, k, v, scale=0.3), (q, k, v)),
-                    (lambda q, k, v: attend(q, k, v, None, 0.0, True), (q, k, v)),
-                    (lambda q, k, v: attend(q, k, v), (q, few, few)),
-                    (lambda q, k, v: attend(q, k, v), (q[0], k[0], v[0])),
-                    (lambda *t: attend(*(x.transpose(1, 2) for x in t), is_causal=True).transpose(
-                        1, 2).reshape(2, 9, 32), (rows, rows, rows))):
+                (lambda q, k, v: attend(q, k, v, scale=0.3), (q, k, v)),
+                (lambda q, k, v: attend(q, k, v, None, 0.0, True), (q, k, v)),
+                (lambda q, k, v: attend(q, k, v), (q, few, few)),
+                (lambda q, k, v: attend(q, k, v), (q[0], k[0], v[0])),
+                (
+                    lambda *t: attend(*(x.transpose(1, 2) for x in t), is_causal=True)
+                    .transpose(1, 2)
+                    .reshape(2, 9, 32),
+                    (rows, rows, rows),
+                ),
+            ):
                 self.assertEqual(self.of(f, *inputs)["ATTENTION"], 1)
             self.of(lambda q, k, v: attend(q, k, v, is_causal=True), q, few, few, calls=1)
-            self.of(lambda q, k, v, m: attend(q, k, v, m), q, k, v, torch.ones(9, 9).tril().bool(),
-                    calls=1)
+            self.of(
+                lambda q, k, v, m: attend(q, k, v, m),
+                q,
+                k,
+                v,
+                torch.ones(9, 9).tril().bool(),
+                calls=1,
+            )
         if "enable_gqa" in (getattr(attend, "__doc__", None) or ""):  # torch 2.5
             half = torch.randn(2, 2, 9, 8)
             self.of(lambda q, k, v: attend(q, k, v, enable_gqa=True), q, half, half)
         if hasattr(nn, "RMSNorm"):  # torch 2.4
-            for norm in (nn.RMSNorm(8), nn.RMSNorm(8, eps=1e-5), nn.RMSNorm((9, 8)),
-                         nn.RMSNorm(8, elementwise_affine=False)):
+            for norm in (
+                nn.RMSNorm(8),
+                nn.RMSNorm(8, eps=1e-5),
+                nn.RMSNorm((9, 8)),
+                nn.RMSNorm(8, elementwise_affine=False),
+            ):
                 self.assertEqual(self.of(norm, q), {"RMSNORM": 1})
             self.of(lambda x: F.rms_norm(x.transpose(1, 2), (8,)), q)
 
@@ -282,8 +350,12 @@ class Functions(Case):
         new = hasattr(F, "scaled_dot_product_attention")
         attention = nn.MultiheadAttention(32, 4, batch_first=True)
         self.of(lambda x: attention(x, x, x, need_weights=False)[0], x)
-        self.of(lambda x, m: attention(x, x, x, need_weights=False, attn_mask=m)[0], x, mask,
-                calls=0 if new else 1)
+        self.of(
+            lambda x, m: attention(x, x, x, need_weights=False, attn_mask=m)[0],
+            x,
+            mask,
+            calls=0 if new else 1,
+        )
         self.of(lambda x: attention(x, x, x)[0], x, calls=1)  # their mean
         layer = nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True)
         encoder = nn.TransformerEncoder(layer, 2)
@@ -298,23 +370,38 @@ class Functions(Case):
         self.of(lambda x, y: decoder(x, y), x, torch.randn(2, 5, 32))
 
     def test_half_precision_inside(self):
-        self.of(lambda x, w: F.linear(x.bfloat16(), w).float() + 1, torch.randn(8, 32),
-                parameters=[torch.randn(16, 32).bfloat16()], tolerance=5e-2)
+        self.of(
+            lambda x, w: F.linear(x.bfloat16(), w).float() + 1,
+            torch.randn(8, 32),
+            parameters=[torch.randn(16, 32).bfloat16()],
+            tolerance=5e-2,
+        )
 
 
 class Refused(Case):
     def test_what_depends_on_values(self):
         x = torch.randn(4, 3)
-        for i, f in enumerate((
-                  lambda x: x * 2 if x.sum() > 0 else x, lambda x: x * x.max().item(),
-                  lambda x: x[x > 0], lambda x: x.nonzero(), lambda x: x[: int(x[0, 0].abs())],
-                  lambda x: torch.masked_select(x, x > 0), lambda x: x.tolist())):
-            with self.subTest(i), self.assertRaisesRegex(errors.UnsupportedError, "depend on values"):
+        for i, f in enumerate(
+            (
+                lambda x: x * 2 if x.sum() > 0 else x,
+                lambda x: x * x.max().item(),
+                lambda x: x[x > 0],
+                lambda x: x.nonzero(),
+                lambda x: x[: int(x[0, 0].abs())],
+                lambda x: torch.masked_select(x, x > 0),
+                lambda x: x.tolist(),
+            )
+        ):
+            with self.subTest(i), self.assertRaisesRegex(
+                errors.UnsupportedError, "depend on values"
+            ):
                 self.graph(Of(f), x)
 
     def test_other_shapes_dtypes_and_arguments(self):
         graph = self.graph(Of(lambda x, n: x * n), torch.randn(4, 3), 2)
-        with self.assertRaisesRegex(errors.ShapeMismatchError, r"\(5, 3\), the example had \(4, 3\)"):
+        with self.assertRaisesRegex(
+            errors.ShapeMismatchError, r"\(5, 3\), the example had \(4, 3\)"
+        ):
             graph(torch.randn(5, 3), 2)
         with self.assertRaisesRegex(errors.DTypeError, "float64"):
             graph(torch.randn(4, 3).double(), 2)
@@ -333,16 +420,21 @@ class Refused(Case):
         def mixed(x):
             with torch.autocast("cpu", torch.bfloat16):
                 return x @ x
-        for module, why in ((Counting(), "output 0 of the graph is not that"),
-                            (Of(mixed), "under autocast"),
-                            (nn.LazyLinear(3), "call the module once")):
+
+        for module, why in (
+            (Counting(), "output 0 of the graph is not that"),
+            (Of(mixed), "under autocast"),
+            (nn.LazyLinear(3), "call the module once"),
+        ):
             with self.assertRaisesRegex(errors.UnsupportedError, why):
                 self.graph(module, torch.randn(3, 3))
 
     def test_a_gradient_through_a_graph_is_refused(self):
         head = nn.Linear(3, 2)
         graph, x = self.graph(nn.Linear(4, 3), torch.randn(2, 4)), torch.randn(2, 4)
-        with self.assertRaisesRegex(errors.UnsupportedError, "a gradient through the graph of Linear"):
+        with self.assertRaisesRegex(
+            errors.UnsupportedError, "a gradient through the graph of Linear"
+        ):
             head(graph(x)).sum().backward()  # otherwise only the head would have learned
         with torch.no_grad():
             self.assertFalse(graph(x).requires_grad)
@@ -388,7 +480,9 @@ class Refused(Case):
         expected = module(x).detach()  # and it counts
         self.assertTrue(torch.allclose(graph(x), expected, atol=1e-6))
         module.scale = 3.0
-        with self.assertRaisesRegex(errors.MacoError, "Scaled.scale: changed since the graph was made"):
+        with self.assertRaisesRegex(
+            errors.MacoError, "Scaled.scale: changed since the graph was made"
+        ):
             graph(x)
         module.scale = 2.0
         self.assertTrue(torch.allclose(graph(x), expected, atol=1e-6))
@@ -410,9 +504,16 @@ class Refused(Case):
         memory = []
 
         def sly(x):
-            memory.append(float(sum(ctypes.c_float.from_address(x.data_ptr() + 4 * i).value * i
-                                    for i in range(3))))
+            memory.append(
+                float(
+                    sum(
+                        ctypes.c_float.from_address(x.data_ptr() + 4 * i).value * i
+                        for i in range(3)
+                    )
+                )
+            )
             return x * memory[-1]
+
         with self.assertRaisesRegex(errors.UnsupportedError, "output 0 of the graph is not that"):
             self.graph(Of(sly), torch.tensor([1.0, 2.0, 5.0]))
         with self.assertRaisesRegex(errors.UnsupportedError, "depend on values"):

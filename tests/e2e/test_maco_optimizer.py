@@ -92,12 +92,16 @@ class Sites(unittest.TestCase):
     """What is found in the graph, without running it."""
 
     def found(self, module):
-        return [(m.kind, isinstance(m, _match.Match))
-                for m in _match.find(capture(module), module)]
+        return [(m.kind, isinstance(m, _match.Match)) for m in _match.find(capture(module), module)]
 
     def test_sums_after_a_linear_layer_are_found_however_they_are_written(self):
-        for reduce in (in_place, by_name, functional.all_reduce,
-                       lambda y: ReduceBoth.apply(y), lambda y: Reduce.apply(y, None)):
+        for reduce in (
+            in_place,
+            by_name,
+            functional.all_reduce,
+            lambda y: ReduceBoth.apply(y),
+            lambda y: Reduce.apply(y, None),
+        ):
             self.assertEqual(self.found(RowParallel(reduce)), [("linear -> allreduce", True)])
 
     def test_other_products_too(self):
@@ -107,11 +111,18 @@ class Sites(unittest.TestCase):
                 self.w = nn.Parameter(torch.ones(WIDTH, WIDTH))
 
             def forward(self, x):
-                return (in_place(x @ self.w), in_place(torch.matmul(x, self.w)),
-                        in_place(F.linear(x, self.w)), in_place(x.matmul(self.w)),
-                        functional.reduce_scatter(torch.mm(x, self.w)))
-        self.assertEqual(self.found(Products()), [("linear -> allreduce", True)] * 4 +
-                         [("linear -> reduce_scatter", True)])
+                return (
+                    in_place(x @ self.w),
+                    in_place(torch.matmul(x, self.w)),
+                    in_place(F.linear(x, self.w)),
+                    in_place(x.matmul(self.w)),
+                    functional.reduce_scatter(torch.mm(x, self.w)),
+                )
+
+        self.assertEqual(
+            self.found(Products()),
+            [("linear -> allreduce", True)] * 4 + [("linear -> reduce_scatter", True)],
+        )
 
     def test_gathers_before_a_linear_layer(self):
         class Gathers(nn.Module):
@@ -128,8 +139,12 @@ class Sites(unittest.TestCase):
                     return self.layer(out)
                 parts = [torch.empty_like(x) for _ in range(WORLD)]
                 dist.all_gather(parts, x)
-                return self.layer(torch.cat(parts, 0)) if self.how == "list" else \
-                    self.layer(torch.cat(parts, 0)) + parts[0].sum()
+                return (
+                    self.layer(torch.cat(parts, 0))
+                    if self.how == "list"
+                    else self.layer(torch.cat(parts, 0)) + parts[0].sum()
+                )
+
         for how in ("own", "base", "list"):
             self.assertEqual(self.found(Gathers(how)), [("allgather -> linear", True)], how)
         self.assertEqual(self.found(Gathers("used twice")), [("allgather", False)])
@@ -140,6 +155,7 @@ class Sites(unittest.TestCase):
                 whole = functional.all_gather(h)
                 h.add_(1)
                 return self.layer(whole) + h.sum()
+
         self.assertEqual(self.found(Changes("own")), [("allgather", False)])
 
     def test_what_can_not_be_cut_is_named_with_a_reason(self):
@@ -173,14 +189,20 @@ class Sites(unittest.TestCase):
             def forward(self, x):
                 dist.all_reduce(x)
                 return self.a(x)
-        for module, words in ((Early(), "uses it before"), (Changed(), "changes what"),
-                              (Own(), "waits for it itself"), (Input(), "the caller's")):
-            refusal, = _match.find(capture(module), module)
+
+        for module, words in (
+            (Early(), "uses it before"),
+            (Changed(), "changes what"),
+            (Own(), "waits for it itself"),
+            (Input(), "the caller's"),
+        ):
+            (refusal,) = _match.find(capture(module), module)
             self.assertIsInstance(refusal, _match.Refusal)
             self.assertIn(words, refusal.reason)
         for function in (Doubled, Elsewhere):
-            self.assertEqual(self.found(RowParallel(lambda y: function.apply(y))),
-                             [("function", False)])
+            self.assertEqual(
+                self.found(RowParallel(lambda y: function.apply(y))), [("function", False)]
+            )
         with self.assertRaisesRegex(Untraceable, "its backward can't be seen"):
             capture(RowParallel(ReduceBoth.apply))
 
@@ -202,6 +224,7 @@ class Sites(unittest.TestCase):
                 y = self.b(x)
                 dist.all_reduce(y)
                 return self.a(x) + y
+
         self.assertEqual(self.found(Beside()), [("independent", True)])
 
     def test_tracing_leaves_torch_as_it_was(self):
@@ -209,13 +232,13 @@ class Sites(unittest.TestCase):
         capture(RowParallel(by_name))
         with self.assertRaises(Untraceable):
             capture(Branches())
-        self.assertEqual(before, (dist.all_reduce, named_all_reduce,
-                                  torch.autograd.Function.apply))
+        self.assertEqual(before, (dist.all_reduce, named_all_reduce, torch.autograd.Function.apply))
 
         def child(rank):  # autograd's threads can't be forked
             x = torch.ones(2, requires_grad=True)
             Reversed.apply(x).sum().backward()
             return torch.equal(x.grad, -torch.ones(2))
+
         self.assertEqual(ranks(child, 1), [True])
 
 
@@ -299,9 +322,11 @@ class CompiledGraphs(unittest.TestCase):
             graph.graph.lint()
             graph.recompile()
             self.assertTrue(torch.equal(graph(x), expected))
-            match, = _match.find(graph, root)
-            self.assertEqual((match.kind, match.collective.op, match.collective.group),
-                             ("linear -> allreduce", "sum", "group 0"))
+            (match,) = _match.find(graph, root)
+            self.assertEqual(
+                (match.kind, match.collective.op, match.collective.group),
+                ("linear -> allreduce", "sum", "group 0"),
+            )
 
     def test_what_is_seen_through_a_view_is_still_written(self):
         root = nn.Module()
@@ -309,10 +334,10 @@ class CompiledGraphs(unittest.TestCase):
         x = torch.randn(3, WIDTH)
         for early in (False, True):  # the view is summed; the sum is read through a view
             graph = self.graph(True, root)
-            y, = [n for n in graph.graph.nodes if n.op == "call_module"]
+            (y,) = [n for n in graph.graph.nodes if n.op == "call_module"]
             with graph.graph.inserting_after(y):
                 view = graph.graph.call_method("view", (y, -1, WIDTH))
-            end, = [n for n in graph.graph.nodes if n.target is torch.add]
+            (end,) = [n for n in graph.graph.nodes if n.target is torch.add]
             if early:
                 end.replace_input_with(y, view)
             else:
@@ -348,6 +373,7 @@ class CompiledGraphs(unittest.TestCase):
             again.sum().backward()
             taken = [s.candidate.taken for s in compiled.steps.values()]
             return torch.equal(cut, again), taken, torch.equal(root.layer.weight.grad[0], x.sum(0))
+
         self.assertEqual(on_ranks(child), [(True, [True], True)] * WORLD)
 
 
@@ -355,11 +381,13 @@ class Models(unittest.TestCase):
     def test_values_gradients_and_keys_stay_whatever_is_cut(self):
         def child(rank):
             out = []
-            for make, shape in ((lambda: RowParallel(in_place), (5, WIDTH)),
-                                (lambda: RowParallel(in_place), (2, 3, WIDTH)),
-                                (lambda: RowParallel(lambda y: ReduceBoth.apply(y)), (6, WIDTH)),
-                                (lambda: RowParallel(functional.all_reduce), (6, WIDTH)),
-                                (Everything, (6, WIDTH))):
+            for make, shape in (
+                (lambda: RowParallel(in_place), (5, WIDTH)),
+                (lambda: RowParallel(in_place), (2, 3, WIDTH)),
+                (lambda: RowParallel(lambda y: ReduceBoth.apply(y)), (6, WIDTH)),
+                (lambda: RowParallel(functional.all_reduce), (6, WIDTH)),
+                (Everything, (6, WIDTH)),
+            ):
                 model = fill(make(), rank)
                 optimizer = MacoOptimizer(model, example_inputs=numbers(rank, *shape), chunks=3)
                 made = optimizer.optimize()
@@ -369,18 +397,29 @@ class Models(unittest.TestCase):
                     value = m(x)
                     value = value if isinstance(value, dict) else {"y": value}
                     sum((v * numbers(7, *v.shape)).sum() for v in value.values()).backward()
-                    grads = [x.grad] + [p.grad.clone() for p in m.parameters()
-                                        if p.grad is not None]
+                    grads = [x.grad] + [
+                        p.grad.clone() for p in m.parameters() if p.grad is not None
+                    ]
                     m.zero_grad(set_to_none=True)
                     results.append(([v.detach() for v in value.values()], grads))
-                same = all(torch.equal(a, b) for one in (0, 1)
-                           for a, b in zip(results[0][one], results[1][one]))
+                same = all(
+                    torch.equal(a, b)
+                    for one in (0, 1)
+                    for a, b in zip(results[0][one], results[1][one])
+                )
                 shared = all(p is q for p, q in zip(model.parameters(), made.parameters()))
-                out.append((same, len(results[0][1]) == len(results[1][1]), shared,
-                            list(model.state_dict()) == list(made.state_dict()),
-                            sorted({c.kind for c in optimizer.report() if c.taken}),
-                            type(made) is type(model)))
+                out.append(
+                    (
+                        same,
+                        len(results[0][1]) == len(results[1][1]),
+                        shared,
+                        list(model.state_dict()) == list(made.state_dict()),
+                        sorted({c.kind for c in optimizer.report() if c.taken}),
+                        type(made) is type(model),
+                    )
+                )
             return out
+
         for result in on_ranks(child):
             kinds = [["linear -> allreduce"]] * 4
             for row, expected in zip(result, kinds):
@@ -396,9 +435,10 @@ class Models(unittest.TestCase):
                 self.layer, self.dim = nn.Linear(width, 4), dim
 
             def forward(self, x):
-                return self.layer(functional.all_gather(x, self.dim)), \
-                    functional.reduce_scatter(self.layer.weight.sum() * self.layer(
-                        functional.all_gather(x, self.dim)), self.dim)
+                return self.layer(functional.all_gather(x, self.dim)), functional.reduce_scatter(
+                    self.layer.weight.sum() * self.layer(functional.all_gather(x, self.dim)),
+                    self.dim,
+                )
 
         def child(rank):
             out = []
@@ -410,6 +450,7 @@ class Models(unittest.TestCase):
                 graph = made.forward.runs[0][2].__globals__
                 out.append(any("allgather" in name for name in graph))
             return out
+
         self.assertEqual(on_ranks(child), [[True, True, False] * 3] * WORLD)
 
     def test_dropout_follows_the_mode_and_keywords_their_names(self):
@@ -429,13 +470,18 @@ class Models(unittest.TestCase):
                 loud = made(x)
                 torch.manual_seed(1)
                 again = model.train()(x)
-            return ([torch.equal(quiet[0], q) for q in quiet[1:]], torch.equal(loud, again),
-                    bool((loud == 0).any()))
+            return (
+                [torch.equal(quiet[0], q) for q in quiet[1:]],
+                torch.equal(loud, again),
+                bool((loud == 0).any()),
+            )
+
         for result in on_ranks(child):
             self.assertEqual(result, ([True, True], True, True))
 
     def test_parts_of_a_model_without_a_graph_are_optimized_by_themselves(self):
         """As on torch 1.13, and when torch 2 can't compile."""
+
         def child(rank):
             model = fill(Branches(), rank)
             optimizer = MacoOptimizer(model, numbers(1, 6, WIDTH), chunks=2)
@@ -443,13 +489,18 @@ class Models(unittest.TestCase):
                 made = optimizer.optimize()
             x = numbers(2, 6, WIDTH)
             own = "forward" in model.part.__dict__
-            return (torch.equal(made(x), model(x)), own,
-                    [(c.kind, c.taken, c.where) for c in optimizer.report()])
+            return (
+                torch.equal(made(x), model(x)),
+                own,
+                [(c.kind, c.taken, c.where) for c in optimizer.report()],
+            )
+
         for same, own, report in on_ranks(child):
             self.assertTrue(same)
             self.assertFalse(own)  # the original's parts are unchanged
-            self.assertEqual([r[:2] for r in report],
-                             [("module", False), ("linear -> allreduce", True)])
+            self.assertEqual(
+                [r[:2] for r in report], [("module", False), ("linear -> allreduce", True)]
+            )
             self.assertTrue(report[1][2].startswith("part: "))
 
     def test_measured_choices_are_the_same_on_all_ranks(self):
@@ -457,6 +508,7 @@ class Models(unittest.TestCase):
             optimizer = MacoOptimizer(fill(Everything(), rank), numbers(1, 64, WIDTH))
             optimizer.optimize()
             return [(c.kind, c.where, c.taken, c.reason) for c in optimizer.report()]
+
         first, second = on_ranks(child)
         self.assertEqual(first, second)
         self.assertEqual(len(first), 5)
@@ -466,7 +518,9 @@ class Models(unittest.TestCase):
         for comm, now, said in ((5.0, 2.0, "2e+03 ms, 1.00 x"), (1.5, 2.0, "1.5e+03 ms, 1.33 x")):
             candidate = Candidate("linear, all-reduce", "fc", False, "")
             candidate.tell(Decision(1, "", compute=0.5, comm=comm, plain=now, overlapped=now + 1))
-            self.assertTrue(str(Report([candidate])).endswith(f"with everything hidden that can be, {said}"))
+            self.assertTrue(
+                str(Report([candidate])).endswith(f"with everything hidden that can be, {said}")
+            )
 
     def test_nothing_found_is_said_and_strict_raises(self):
         model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU())
@@ -492,14 +546,18 @@ class Models(unittest.TestCase):
             dist.all_reduce(total)
             for example in (None, x):
                 optimizer = MacoOptimizer(model, example)
-                out += [torch.equal(optimizer.optimize()(x), total),
-                        [c.taken for c in optimizer.report()]]
+                out += [
+                    torch.equal(optimizer.optimize()(x), total),
+                    [c.taken for c in optimizer.report()],
+                ]
             return out
+
         for result in on_ranks(child):
             self.assertEqual(result, [True, [True]] * 2)
 
     def test_a_model_that_comes_out_otherwise_is_noticed(self):
         """Forward depends on a counter: the second call differs from the first."""
+
         class Counting(RowParallel):
             calls = 0
 
@@ -509,10 +567,12 @@ class Models(unittest.TestCase):
 
         def child(rank):
             try:
-                MacoOptimizer(fill(Counting(in_place), rank), numbers(1, 4, WIDTH),
-                              chunks=2).optimize()
+                MacoOptimizer(
+                    fill(Counting(in_place), rank), numbers(1, 4, WIDTH), chunks=2
+                ).optimize()
             except SelfCheckError as error:
                 return "Hint:" in str(error)
+
         self.assertEqual(on_ranks(child), [True, True])
 
     def test_the_signature_is_the_models(self):
@@ -521,8 +581,12 @@ class Models(unittest.TestCase):
             made = MacoOptimizer(model, chunks=2).optimize()
             twin = copy.deepcopy(made)
             x = numbers(1, 4, WIDTH)
-            return (str(inspect.signature(made.forward)) == str(inspect.signature(model.forward)),
-                    torch.equal(twin(x)["y"], made(x)["y"]), twin.head.weight is made.head.weight)
+            return (
+                str(inspect.signature(made.forward)) == str(inspect.signature(model.forward)),
+                torch.equal(twin(x)["y"], made(x)["y"]),
+                twin.head.weight is made.head.weight,
+            )
+
         self.assertEqual(on_ranks(child), [(True, True, False)] * WORLD)
 
 
@@ -630,15 +694,24 @@ def outcome(model, *args, **kwargs):
     model.zero_grad(set_to_none=True)
     value = model(*args, **kwargs)
     value.sum().backward()
-    return ([value.detach()], [p.grad for p in model.parameters()],
-            [b.clone() for b in model.buffers()],
-            [getattr(model, name, None) for name in ("calls", "seen")])
+    return (
+        [value.detach()],
+        [p.grad for p in model.parameters()],
+        [b.clone() for b in model.buffers()],
+        [getattr(model, name, None) for name in ("calls", "seen")],
+    )
 
 
 def alike(a, b):
-    return all((x is y is None) or x == y if not isinstance(x, torch.Tensor) else
-               y is not None and torch.allclose(x, y, 1e-5, 1e-4) for one, other in zip(a, b)
-               for x, y in zip(one, other))
+    return all(
+        (
+            (x is y is None) or x == y
+            if not isinstance(x, torch.Tensor)
+            else y is not None and torch.allclose(x, y, 1e-5, 1e-4)
+        )
+        for one, other in zip(a, b)
+        for x, y in zip(one, other)
+    )
 
 
 class Ways(unittest.TestCase):
@@ -646,6 +719,7 @@ class Ways(unittest.TestCase):
 
     def compared(self, make, calls, taken=True):
         """calls(model): results of some calls. They must equal those of the optimized model."""
+
         def child(rank):
             out = []
             for example in (None, numbers(1, 4, WIDTH)):
@@ -655,13 +729,23 @@ class Ways(unittest.TestCase):
                 out.append(all(alike(a, b) for a, b in zip(calls(plain), calls(model))))
                 out.append(any(c.taken for c in made.report()))
             return out
+
         self.assertEqual(on_ranks(child), [[True, taken] * 2] * WORLD)
 
     def test_arguments_that_may_be_left_out(self):
         x, mask = numbers(2, 4, WIDTH), numbers(3, 4, WIDTH)
-        self.compared(Optional, lambda m: [
-            outcome(m, x), outcome(m, x, mask), outcome(m, x, double=True), outcome(m, x=x),
-            outcome(m, x, mask=mask, double=True), outcome(m, x, unknown=mask), outcome(m, x)])
+        self.compared(
+            Optional,
+            lambda m: [
+                outcome(m, x),
+                outcome(m, x, mask),
+                outcome(m, x, double=True),
+                outcome(m, x=x),
+                outcome(m, x, mask=mask, double=True),
+                outcome(m, x, unknown=mask),
+                outcome(m, x),
+            ],
+        )
 
     def test_two_graphs_with_another_group_in_one_place(self):
         x = numbers(2, 4, WIDTH)
@@ -671,6 +755,7 @@ class Ways(unittest.TestCase):
             optimizer = MacoOptimizer(nn.Sequential(Attending()), chunks=2)
             optimizer.optimize()
             return [c.where for c in optimizer.report()]
+
         self.assertEqual(on_ranks(child), [["0.linear -> all_reduce_0"]] * WORLD)
 
     def test_modes_of_parts_and_attributes(self):
@@ -688,12 +773,16 @@ class Ways(unittest.TestCase):
             m.part.register_forward_hook(lambda _, given, y: y * 5)
             out.append(outcome(m, x))
             return out
+
         self.compared(Modes, calls)
 
     def test_what_forward_changes_is_changed_at_each_call(self):
         for make in (Averaging, Counting, Frozen):
-            self.compared(make, lambda m: [outcome(m, numbers(i, 4, WIDTH)) for i in range(3)],
-                          make is Averaging or _dynamo.usable())
+            self.compared(
+                make,
+                lambda m: [outcome(m, numbers(i, 4, WIDTH)) for i in range(3)],
+                make is Averaging or _dynamo.usable(),
+            )
 
     def test_the_example_leaves_no_trace(self):
         def child(rank):
@@ -702,15 +791,22 @@ class Ways(unittest.TestCase):
             state = copy.deepcopy(model.state_dict())
             random = torch.get_rng_state()
             made = MacoOptimizer(model, numbers(1, 4, WIDTH), chunks=2).optimize()
-            return (alike([model.state_dict().values()], [state.values()]), model.calls, made.calls,
-                    model.seen, torch.equal(model.cache[0], before),
-                    torch.equal(torch.get_rng_state(), random))
+            return (
+                alike([model.state_dict().values()], [state.values()]),
+                model.calls,
+                made.calls,
+                model.seen,
+                torch.equal(model.cache[0], before),
+                torch.equal(torch.get_rng_state(), random),
+            )
+
         self.assertEqual(on_ranks(child), [(True, 0, 0, [], True, True)] * WORLD)
 
     def test_copies_and_pickles_choose_again(self):
         def child(rank):
-            model = nn.Sequential(fill(Inner(), rank), mark(fill(nn.Linear(WIDTH, WIDTH), rank),
-                                                            chunks=2))
+            model = nn.Sequential(
+                fill(Inner(), rank), mark(fill(nn.Linear(WIDTH, WIDTH), rank), chunks=2)
+            )
             made, x = MacoOptimizer(model, chunks=2).optimize(), numbers(2, 4, WIDTH)
             value = made(x)
             twins = [copy.deepcopy(made), pickle.loads(pickle.dumps(made))]
@@ -721,6 +817,7 @@ class Ways(unittest.TestCase):
                     t[1].weight.zero_()
                     t[1].bias.zero_()
             return same, [t(x).abs().sum().item() for t in twins], torch.equal(made(x), value)
+
         self.assertEqual(on_ranks(child), [([True, True], [0.0, 0.0], True)] * WORLD)
 
     def test_a_forward_that_somebody_has_replaced_stays(self):
@@ -729,8 +826,11 @@ class Ways(unittest.TestCase):
             own, x = model.forward, numbers(2, 4, WIDTH)
             model.forward = lambda x: own(x) * 3
             optimizer = MacoOptimizer(model, x)
-            return (torch.equal(optimizer.optimize()(x), own(x) * 3),
-                    [(c.taken, "another forward" in c.reason) for c in optimizer.report()])
+            return (
+                torch.equal(optimizer.optimize()(x), own(x) * 3),
+                [(c.taken, "another forward" in c.reason) for c in optimizer.report()],
+            )
+
         self.assertEqual(on_ranks(child), [(True, [(False, True)])] * WORLD)
 
     def test_inference_no_rows_and_types_that_gloo_has_not(self):
@@ -743,6 +843,7 @@ class Ways(unittest.TestCase):
             with self.assertRaises(DTypeError) as raised:
                 MacoOptimizer(rounding).optimize()(x)
             return same, made(x[:0]).shape == (0, WIDTH), "gloo" in raised.exception.hint
+
         self.assertEqual(on_ranks(child), [(True, True, True)] * WORLD)
 
     def test_another_thread_makes_tensors_meanwhile(self):
@@ -754,6 +855,7 @@ class Ways(unittest.TestCase):
                 thread.start()
                 thread.join()
                 return super().forward(x)
+
         capture(Threaded(in_place))
         self.assertIs(type(made[0]), torch.Tensor)
 
@@ -771,6 +873,7 @@ class Ways(unittest.TestCase):
                 MacoOptimizer(Inner(), group=group)
             except MacoError as error:
                 return error.hint
+
         self.assertEqual(on_ranks(child), [None, "only its ranks call this"])
 
 

@@ -25,9 +25,17 @@ import torch.distributed as dist
 import hybridps  # noqa: E402
 from maco import MacoOptimizer, _comm, _cost, mark  # noqa: E402
 from maco.decorators import bounds, overlap_comm  # noqa: E402
-from maco.errors import (CollectiveFailedError, DimensionError, DTypeError,  # noqa: E402
-                         LayoutError, MacoError, NotRowSeparableError, NullInputError,
-                         OrderMismatchError, ShapeMismatchError)
+from maco.errors import (
+    CollectiveFailedError,
+    DimensionError,
+    DTypeError,  # noqa: E402
+    LayoutError,
+    MacoError,
+    NotRowSeparableError,
+    NullInputError,
+    OrderMismatchError,
+    ShapeMismatchError,
+)
 from ranks import ranks  # noqa: E402
 
 WORLD = 2
@@ -52,9 +60,13 @@ class Ranks:
     def one(self, run, rank, folder):
         torch.set_num_threads(1)
         if self.kind == "gloo":
-            dist.init_process_group("gloo", init_method=f"file://{folder}/store",
-                                    rank=rank, world_size=self.world,
-                                    timeout=datetime.timedelta(seconds=self.timeout))
+            dist.init_process_group(
+                "gloo",
+                init_method=f"file://{folder}/store",
+                rank=rank,
+                world_size=self.world,
+                timeout=datetime.timedelta(seconds=self.timeout),
+            )
             return run(rank, None)
         name = f"helios-test-overlap-{os.getppid()}"
         with hybridps.Group.shm(name, rank, self.world, self.timeout) as group:
@@ -63,10 +75,12 @@ class Ranks:
 
 def both(test):
     """Runs the test on each kind of group."""
+
     def run(self):
         for kind in ("gloo", "shm"):
             with self.subTest(kind=kind):
                 test(self, Ranks(kind))
+
     return run
 
 
@@ -92,10 +106,15 @@ class Values(unittest.TestCase):
                 with torch.no_grad():
                     out.append(f(x, w))
             return out
+
         results = run(child)
         for i, (dim, chunks, op) in enumerate(cases):
-            parts = torch.stack([whole(r, *self.shape(dim, ROWS)) @ whole(10 + r, INNER, OUTER)
-                                 for r in range(WORLD)])
+            parts = torch.stack(
+                [
+                    whole(r, *self.shape(dim, ROWS)) @ whole(10 + r, INNER, OUTER)
+                    for r in range(WORLD)
+                ]
+            )
             expected = {"sum": parts.sum(0), "avg": parts.mean(0), "max": parts.max(0)[0]}[op]
             for rank in range(WORLD):
                 self.assertTrue(torch.equal(results[rank][i], expected), (dim, chunks, op, rank))
@@ -111,10 +130,12 @@ class Values(unittest.TestCase):
                 x, w = whole(rank, *self.shape(dim, ROWS)), whole(10 + rank, INNER, OUTER)
                 out.append(f(x, w))
             return out
+
         results = run(child)
         for i, (dim, chunks) in enumerate(cases):
-            total = sum(whole(r, *self.shape(dim, ROWS)) @ whole(10 + r, INNER, OUTER)
-                        for r in range(WORLD))
+            total = sum(
+                whole(r, *self.shape(dim, ROWS)) @ whole(10 + r, INNER, OUTER) for r in range(WORLD)
+            )
             for rank, expected in enumerate(total.chunk(WORLD, dim)):
                 self.assertTrue(torch.equal(results[rank][i], expected), (dim, chunks, rank))
 
@@ -128,6 +149,7 @@ class Values(unittest.TestCase):
                 f = overlap_comm("allgather", chunks, split_dim=dim, group=group)(product)
                 out.append(f(whole(rank, *self.shape(dim, ROWS)), whole(10 + rank, INNER, OUTER)))
             return out
+
         results = run(child)
         for i, (dim, chunks) in enumerate(cases):
             x = torch.cat([whole(r, *self.shape(dim, ROWS)) for r in range(WORLD)], dim)
@@ -149,6 +171,7 @@ class Values(unittest.TestCase):
                     y.square().sum().backward()
                     out.append((y.detach(), a.grad, b.grad))
             return out
+
         for result in run(child):
             for overlap, serial in zip(result[::2], result[1::2]):
                 for a, b in zip(overlap, serial):
@@ -158,8 +181,11 @@ class Values(unittest.TestCase):
         def child(rank, group):
             torch.manual_seed(rank)
             x, w = torch.randn(300, 257), torch.randn(257, 65)
-            return [overlap_comm(chunks=n, group=group, deterministic=True)(product)(x, w)
-                    for n in (1, 2, 3, 5, 100)]
+            return [
+                overlap_comm(chunks=n, group=group, deterministic=True)(product)(x, w)
+                for n in (1, 2, 3, 5, 100)
+            ]
+
         for first, *others in Ranks("shm", 3)(child):
             for other in others:
                 self.assertTrue(torch.equal(first, other))
@@ -193,6 +219,7 @@ class Gradients(unittest.TestCase):
             y = f(w=w, x=x)
             (y * whole(20 + (rank if own else 0), *y.shape)).sum().backward()
             return x.grad, w.grad
+
         return run
 
     def expected(self, comm_op, grad, dim, own):
@@ -213,12 +240,16 @@ class Gradients(unittest.TestCase):
 
     @both
     def test_they_are_those_of_one_graph_over_all_ranks(self, run):
-        for comm_op, grad, own in (("allreduce", "tp", False), ("allreduce", "sum", True),
-                                   ("reduce_scatter", "tp", True), ("allgather", "tp", True)):
+        for comm_op, grad, own in (
+            ("allreduce", "tp", False),
+            ("allreduce", "sum", True),
+            ("reduce_scatter", "tp", True),
+            ("allgather", "tp", True),
+        ):
             for dim, chunks in ((0, 1), (0, 4), (1, 3)):
                 got = Ranks(run.kind)(self.child(comm_op, grad, dim, chunks, own))
                 # Not in this process: autograd's threads don't survive a fork.
-                wanted, = ranks(lambda _: self.expected(comm_op, grad, dim, own), 1)
+                (wanted,) = ranks(lambda _: self.expected(comm_op, grad, dim, own), 1)
                 for rank, expected in enumerate(wanted):
                     for a, b in zip(got[rank], expected):
                         self.assertTrue(torch.equal(a, b), (comm_op, grad, dim, chunks, rank))
@@ -228,9 +259,12 @@ class Gradients(unittest.TestCase):
         def child(rank, group):
             w, out = whole(10 + rank, INNER, OUTER).requires_grad_(), []
 
-            @overlap_comm(group=group, check=True)  # the first call of a shape tries it without gradients
+            @overlap_comm(
+                group=group, check=True
+            )  # the first call of a shape tries it without gradients
             def f(x):
                 return (x @ w).float()  # gloo has no bfloat16
+
             for _ in range(2):
                 w.grad = None
                 with torch.autocast("cpu", torch.bfloat16):
@@ -239,6 +273,7 @@ class Gradients(unittest.TestCase):
                 y.sum().backward()
                 out.append(w.grad is not None)
             return out
+
         self.assertEqual(run(child), [[True] * 4] * WORLD)
 
 
@@ -249,6 +284,7 @@ def product_by_name(x, w):
 class Refusals(unittest.TestCase):
     def raised(self, run, function, **options):
         """Each rank's exception and its text."""
+
         def child(rank, group):
             begun = time.monotonic()
             try:
@@ -256,16 +292,19 @@ class Refusals(unittest.TestCase):
             except Exception as error:
                 return type(error), str(error), time.monotonic() - begun
             return None
+
         return run(child, **options)
 
     @both
     def test_what_mixes_rows_is_noticed_where_all_rows_are_alike(self, run):
         for value in (0.0, 2.0):
+
             def child(rank, group):
                 f = overlap_comm(chunks=2, group=group)(lambda x: x.log() if value else x * 2)
                 f(torch.full((4, 2), value))  # by itself a row has a logarithm
                 f = overlap_comm(chunks=2, group=group)(lambda x: x - x.mean(0))
                 f(torch.full((4, 2), value))
+
             for kind, *_ in self.raised(run, child):
                 self.assertEqual(kind, NotRowSeparableError)
 
@@ -273,7 +312,10 @@ class Refusals(unittest.TestCase):
     def test_what_mixes_rows_is_noticed(self, run):
         def child(rank, group):
             f = overlap_comm(chunks=2, group=group)(lambda x: x - x.mean(0))
-            f(torch.arange(8.0).view(4, 2) * rank)  # rank 0's rows are alike: it fails with the other
+            f(
+                torch.arange(8.0).view(4, 2) * rank
+            )  # rank 0's rows are alike: it fails with the other
+
         for kind, text, _ in self.raised(run, child):
             self.assertEqual(kind, NotRowSeparableError)
             self.assertIn("check=False", text)
@@ -283,6 +325,7 @@ class Refusals(unittest.TestCase):
         def child(rank, group):
             f = overlap_comm(chunks=2, group=group, check=False)(lambda x: x - x.mean(0))
             return f(torch.arange(8.0).view(4, 2))
+
         halves = torch.tensor([[-1.0, -1.0], [1.0, 1.0]] * 2) * WORLD
         for got in run(child):
             self.assertTrue(torch.equal(got, halves))
@@ -292,6 +335,7 @@ class Refusals(unittest.TestCase):
         def child(rank, group):
             f = overlap_comm(chunks=2, group=group)(product)
             f(whole(0, 8 + rank, INNER), whole(1, INNER, OUTER))
+
         for kind, text, _ in self.raised(run, child):
             self.assertEqual(kind, OrderMismatchError)
             self.assertIn("(8, 5)", text)
@@ -300,6 +344,7 @@ class Refusals(unittest.TestCase):
     @both
     def test_so_are_those_that_do_so_later(self, run):
         """Shapes and two functions that every rank has called before."""
+
         def child(rank, group):
             w, out = whole(1, INNER, OUTER), []
             f, g = (overlap_comm(chunks=n, group=group)(product) for n in (2, 1))
@@ -312,6 +357,7 @@ class Refusals(unittest.TestCase):
                 except OrderMismatchError as error:
                     out.append("Hint:" in str(error))
             return out, f(whole(0, 8, INNER), w).shape
+
         self.assertEqual(run(child), [([True] * 3, (8, OUTER))] * WORLD)
 
     @both
@@ -324,7 +370,9 @@ class Refusals(unittest.TestCase):
                 if rank == 1 and len(calls) == 3:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return x * 2
+
             overlap_comm(chunks=4, group=group)(f)(whole(0, 8, INNER))
+
         result = self.raised(run, child, dies=(1,))[0]
         self.assertIsNotNone(result)
         self.assertTrue(issubclass(result[0], (CollectiveFailedError, TimeoutError)), result)
@@ -343,6 +391,7 @@ class Refusals(unittest.TestCase):
                 finally:
                     os._exit(1)
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
         self.assertEqual(Ranks("shm")(child), [7] * WORLD)
 
     def test_a_rank_that_drops_its_group_ends_the_wait_of_the_others(self):
@@ -372,6 +421,7 @@ class Refusals(unittest.TestCase):
             else:
                 os.write(tell, b"x")
             return said
+
         self.assertEqual(ranks(child, WORLD), ["CollectiveFailedError", "KeyError"])
         os.close(waited), os.close(tell)
 
@@ -381,11 +431,12 @@ class Refusals(unittest.TestCase):
             x = whole(0, 6, INNER)
             kinds = []
             for make, call in (
-                    ((), lambda f: f("text")),
-                    (dict(split_dim=2), lambda f: f(x)),
-                    (dict(comm_op="reduce_scatter"), lambda f: f(whole(0, 7, INNER))),
-                    (dict(grad="none"), lambda f: f(x.clone().requires_grad_())),
-                    (dict(op="max"), lambda f: f(x.clone().requires_grad_()))):
+                ((), lambda f: f("text")),
+                (dict(split_dim=2), lambda f: f(x)),
+                (dict(comm_op="reduce_scatter"), lambda f: f(whole(0, 7, INNER))),
+                (dict(grad="none"), lambda f: f(x.clone().requires_grad_())),
+                (dict(op="max"), lambda f: f(x.clone().requires_grad_())),
+            ):
                 f = overlap_comm(chunks=2, group=group, **dict(make))(lambda t: t * 2)
                 try:
                     call(f)
@@ -396,20 +447,32 @@ class Refusals(unittest.TestCase):
             except MacoError as error:
                 kinds.append((type(error), "Hint:" in str(error)))
             return kinds
+
         for kinds in run(child):
-            self.assertEqual(kinds, [(DTypeError, True), (DimensionError, True),
-                                     (DimensionError, True), (MacoError, True), (MacoError, True),
-                                     (ShapeMismatchError, True)])
+            self.assertEqual(
+                kinds,
+                [
+                    (DTypeError, True),
+                    (DimensionError, True),
+                    (DimensionError, True),
+                    (MacoError, True),
+                    (MacoError, True),
+                    (ShapeMismatchError, True),
+                ],
+            )
 
     def test_an_argument_is_found_by_number_and_name(self):
         def child(rank, _):
             x, w = whole(rank, 6, INNER), whole(10 + rank, INNER, OUTER)
             expected = overlap_comm(chunks=2)(product)(x, w)
-            good = [torch.equal(overlap_comm(chunks=2, split_arg=at)(product)(*args, **kwargs),
-                                expected)
-                    for at in (0, -2, "x")
-                    for args, kwargs in (((x, w), {}), ((x,), dict(w=w)), ((), dict(w=w, x=x)))
-                    if at != -2 or not kwargs]
+            good = [
+                torch.equal(
+                    overlap_comm(chunks=2, split_arg=at)(product)(*args, **kwargs), expected
+                )
+                for at in (0, -2, "x")
+                for args, kwargs in (((x, w), {}), ((x,), dict(w=w)), ((), dict(w=w, x=x)))
+                if at != -2 or not kwargs
+            ]
             wrong = []
             for at, value in ((3, x), ("y", x), (0, x.to_sparse())):
                 try:
@@ -422,15 +485,26 @@ class Refusals(unittest.TestCase):
                 wrong.append(DTypeError)
             good.append(torch.equal(overlap_comm(chunks=2)(product)(x, w), expected))
             return good, wrong
-        self.assertEqual(Ranks("gloo")(child), [
-            ([True] * 8, [NullInputError, NullInputError, LayoutError, DTypeError])] * WORLD)
+
+        self.assertEqual(
+            Ranks("gloo")(child),
+            [([True] * 8, [NullInputError, NullInputError, LayoutError, DTypeError])] * WORLD,
+        )
 
     def test_options_that_mean_nothing_are_refused(self):
-        for options in (dict(comm_op="alltoall"), dict(chunks=0), dict(chunks="many"),
-                        dict(op="median"), dict(grad="yes"),
-                        dict(comm_op="allgather", deterministic=True), dict(schedule="later"),
-                        dict(chunks=True), dict(split_arg=None), dict(split_dim="rows"),
-                        dict(check="always")):
+        for options in (
+            dict(comm_op="alltoall"),
+            dict(chunks=0),
+            dict(chunks="many"),
+            dict(op="median"),
+            dict(grad="yes"),
+            dict(comm_op="allgather", deterministic=True),
+            dict(schedule="later"),
+            dict(chunks=True),
+            dict(split_arg=None),
+            dict(split_dim="rows"),
+            dict(check="always"),
+        ):
             with self.assertRaises(MacoError):
                 overlap_comm(**options)
 
@@ -441,8 +515,9 @@ class Choice(unittest.TestCase):
         for compute, comm, per_chunk in ((10.0, 5.0, 0.1), (1.0, 8.0, 0.02), (3.0, 3.0, 0.5)):
             best = min(range(1, 65), key=lambda n: _cost.expected(compute, comm, per_chunk, n))
             found = _cost.best_chunks(compute, comm, per_chunk, 64)
-            ratio = (_cost.expected(compute, comm, per_chunk, found) /
-                     _cost.expected(compute, comm, per_chunk, best))
+            ratio = _cost.expected(compute, comm, per_chunk, found) / _cost.expected(
+                compute, comm, per_chunk, best
+            )
             self.assertLess(ratio, 1.1, (compute, comm, per_chunk, found, best))
 
     def test_what_is_too_small_is_left_alone(self):
@@ -454,10 +529,12 @@ class Choice(unittest.TestCase):
         self.assertEqual(_cost.best_chunks(0.03, 0.03, 50e-6, 8), 8)
 
     def test_a_wrong_estimate_is_left_by_measuring(self):
-        for first, seconds, wanted in ((64, {64: 9, 32: 5, 16: 3, 8: 2, 4: 2.5}, [8, 4, 16]),
-                                       (4, {4: 5, 2: 6, 8: 4, 16: 3, 32: 3.5}, [16, 32, 8]),
-                                       (8, {8: 1, 4: 2, 16: 3}, [8, 4, 16]),
-                                       (2, {2: 3, 4: 2}, [4, 2])):
+        for first, seconds, wanted in (
+            (64, {64: 9, 32: 5, 16: 3, 8: 2, 4: 2.5}, [8, 4, 16]),
+            (4, {4: 5, 2: 6, 8: 4, 16: 3, 32: 3.5}, [16, 32, 8]),
+            (8, {8: 1, 4: 2, 16: 3}, [8, 4, 16]),
+            (2, {2: 3, 4: 2}, [4, 2]),
+        ):
             self.assertEqual(_cost.fastest(first, max(seconds), seconds.__getitem__), wanted)
 
     def slow_link(self):
@@ -477,8 +554,9 @@ class Choice(unittest.TestCase):
             free = 0.0
 
             def all_reduce(self, tensor, op="sum"):
-                self.free = max(self.free, now[0]) + (tensor.numel() * 1e-6 if op == "sum" or
-                                                      tensor.numel() > 4 else 0)
+                self.free = max(self.free, now[0]) + (
+                    tensor.numel() * 1e-6 if op == "sum" or tensor.numel() > 4 else 0
+                )
                 return Arrival(self.free)
 
             def all_gather(self, out, tensor):
@@ -488,6 +566,7 @@ class Choice(unittest.TestCase):
         def slow(x):
             now[0] += len(x) * 5e-4 + 1e-4
             return x * 2
+
         return now, Link(), slow
 
     def test_the_report_tells_the_speed_up_of_all_that_was_measured(self):
@@ -500,6 +579,7 @@ class Choice(unittest.TestCase):
         class Quick(torch.nn.Module):  # 20 ms of the link, and no computation to hide it behind
             def forward(self, x):
                 return x + 1
+
         model = torch.nn.Sequential(mark(Slow(), group=link), mark(Quick(), group=link))
         with unittest.mock.patch.object(_cost.time, "perf_counter", lambda: now[0]):
             optimizer = MacoOptimizer(model, torch.zeros(40, 500))
@@ -512,15 +592,18 @@ class Choice(unittest.TestCase):
         self.assertAlmostEqual(second.plain, 0.02)
         self.assertEqual(second.overlapped, second.plain)  # it runs as before
         self.assertAlmostEqual(report.speedup, 0.0601 / (first.overlapped + 0.02))
-        self.assertRegex(str(report), r"(?m)^all +1\.[34]\d x: 60.1 ms one after the other, 4\d(\.\d)? "
-                                      r"ms as it runs now; .* 40.1 ms, 1.50 x$")
+        self.assertRegex(
+            str(report),
+            r"(?m)^all +1\.[34]\d x: 60.1 ms one after the other, 4\d(\.\d)? "
+            r"ms as it runs now; .* 40.1 ms, 1.50 x$",
+        )
 
     def test_a_link_that_takes_time_but_no_processor_is_hidden(self):
         now, link, slow = self.slow_link()
         f = overlap_comm(group=link)(slow)
         with unittest.mock.patch.object(_cost.time, "perf_counter", lambda: now[0]):
             f(torch.zeros(40, 500))
-        decision, = f.overlap.decisions.values()
+        (decision,) = f.overlap.decisions.values()
         self.assertEqual(decision.chunks, 16, decision)  # sqrt(20 ms / 0.1 ms) = 14.1
         self.assertAlmostEqual(decision.compute, 0.0201)
         self.assertAlmostEqual(decision.comm, 0.02)
@@ -539,10 +622,11 @@ class Choice(unittest.TestCase):
                 chunks.append(now[0])
                 now[0] += 0.02
             return slow(x)
+
         f = overlap_comm(group=link)(disturbed)
         with unittest.mock.patch.object(_cost.time, "perf_counter", lambda: now[0]):
             f(torch.zeros(40, 500))
-        decision, = f.overlap.decisions.values()
+        (decision,) = f.overlap.decisions.values()
         self.assertGreater(decision.per_chunk, 0.02)
         self.assertEqual(decision.chunks, 16, decision)
 
@@ -558,10 +642,11 @@ class Choice(unittest.TestCase):
                 if _cost.REPEATS + 1 < len(whole_ones) <= 2 * (_cost.REPEATS + 1):
                     now[0] += 0.1
             return slow(x)
+
         f = overlap_comm(group=link, check=False)(dear)
         with unittest.mock.patch.object(_cost.time, "perf_counter", lambda: now[0]):
             f(torch.zeros(40, 500))
-        decision, = f.overlap.decisions.values()
+        (decision,) = f.overlap.decisions.values()
         self.assertEqual(decision.chunks, 1, decision)
         self.assertAlmostEqual(decision.plain, 0.0601)
 
@@ -570,8 +655,9 @@ class Choice(unittest.TestCase):
         def child(rank, group):
             f = overlap_comm(group=group)(product)
             y = f(whole(rank, 256, 64), whole(9, 64, 64))
-            decision, = f.overlap.decisions.values()
+            (decision,) = f.overlap.decisions.values()
             return decision, y
+
         (a, x), (b, y) = run(child)
         self.assertEqual(a, b)
         self.assertTrue(a.reason)
@@ -583,6 +669,7 @@ class Choice(unittest.TestCase):
             f = overlap_comm(chunks=3, group=group, async_result=True)(product)
             pending = f(whole(rank, ROWS, INNER), whole(9, INNER, OUTER))
             return pending.wait(), pending.wait()
+
         expected = sum(whole(r, ROWS, INNER) for r in range(WORLD)) @ whole(9, INNER, OUTER)
         for first, again in run(child):
             self.assertTrue(torch.equal(first, expected))

@@ -40,13 +40,18 @@ def on(kind, run, world=WORLD, timeout=20.0, **options):
     def one(rank):
         torch.set_num_threads(1)
         if kind == "gloo":
-            dist.init_process_group("gloo", init_method=f"file://{home.name}/store", rank=rank,
-                                    world_size=world,
-                                    timeout=datetime.timedelta(seconds=timeout))
+            dist.init_process_group(
+                "gloo",
+                init_method=f"file://{home.name}/store",
+                rank=rank,
+                world_size=world,
+                timeout=datetime.timedelta(seconds=timeout),
+            )
             return run(rank, None)
         name = f"helios-test-maco-{os.getppid()}-{number}"
         with hybridps.Group.shm(name, rank, world, timeout) as group:
             return run(rank, group)
+
     with home:
         return ranks(one, world, **options)
 
@@ -65,13 +70,22 @@ class Collectives(unittest.TestCase):
                 out["broadcast"] = g.broadcast(x, 1)
                 g.execute()
                 return {k: t.output for k, t in out.items()}
+
         x = torch.stack([whole(r, WORLD * 4, 3) for r in range(WORLD)])
         for kind in ("shm", "gloo"):
             for rank, got in enumerate(on(kind, run)):
                 part = slice(rank * 4, rank * 4 + 4)
-                want = {"sum": x.sum(0), "avg": x.mean(0), "min": x.amin(0), "max": x.amax(0),
-                        "prod": x.prod(0), "gather": x.flatten(0, 1), "scatter": x.sum(0)[part],
-                        "all": x[:, part].flatten(0, 1), "broadcast": x[1]}
+                want = {
+                    "sum": x.sum(0),
+                    "avg": x.mean(0),
+                    "min": x.amin(0),
+                    "max": x.amax(0),
+                    "prod": x.prod(0),
+                    "gather": x.flatten(0, 1),
+                    "scatter": x.sum(0)[part],
+                    "all": x[:, part].flatten(0, 1),
+                    "broadcast": x[1],
+                }
                 for name in want:
                     self.assertTrue(torch.equal(got[name], want[name]), (kind, rank, name))
 
@@ -87,6 +101,7 @@ class Collectives(unittest.TestCase):
                     g.send(x, 0, tag=3)
                 g.execute()
                 return y
+
         got = on("shm", run)
         self.assertTrue(torch.equal(got[0], whole(1, 4)) and torch.equal(got[1], whole(0, 4)))
 
@@ -100,6 +115,7 @@ class Collectives(unittest.TestCase):
                 g.allreduce(x, out=x, name="after")
                 g.execute()
                 return seen[0][0].item(), x[0].item()
+
         self.assertEqual(on("shm", run), [(2, 4)] * 2)
 
 
@@ -110,9 +126,11 @@ def pairs(g, kind, x, w):
         compute = g.linear(comm, w)
         return compute, comm, compute.output
     compute = g.linear(x, w)
-    comm = {"allreduce": lambda: g.allreduce(compute, out=compute.output),
-            "reduce_scatter": lambda: g.reduce_scatter(compute),
-            "all_to_all": lambda: g.all_to_all(compute)}[kind]()
+    comm = {
+        "allreduce": lambda: g.allreduce(compute, out=compute.output),
+        "reduce_scatter": lambda: g.reduce_scatter(compute),
+        "all_to_all": lambda: g.all_to_all(compute),
+    }[kind]()
     return compute, comm, comm.output
 
 
@@ -134,11 +152,13 @@ class Waves(unittest.TestCase):
                     out[kind, waves] = result.clone()
                     assert g.compile().overlap_stats()["comm_before_producer"] == 0
             return out
+
         got = on("shm", run)
         for rank, kind in itertools.product(range(WORLD), kinds):
             for waves in (2, 3, 5):
-                self.assertTrue(torch.equal(got[rank][kind, waves], got[rank][kind, 1]),
-                                (rank, kind, waves))
+                self.assertTrue(
+                    torch.equal(got[rank][kind, waves], got[rank][kind, 1]), (rank, kind, waves)
+                )
         x = [whole(10 + r, ROWS, COLS) for r in range(WORLD)]
         w = [whole(20 + r, 4, COLS) for r in range(WORLD)]
         y = torch.stack([a @ b.t() for a, b in zip(x, w)])
@@ -151,38 +171,54 @@ class Waves(unittest.TestCase):
 
     def test_the_first_wave_communicates_while_the_last_is_computed(self):
         """Checked by the plan alone, because times on a busy machine mean nothing."""
+
         def run(rank, group):
             with TaskGraph(2, group=group) as g:
-                compute, comm, _ = pairs(g, "reduce_scatter", torch.randn(64, 32),
-                                         torch.randn(16, 32))
+                compute, comm, _ = pairs(
+                    g, "reduce_scatter", torch.randn(64, 32), torch.randn(16, 32)
+                )
                 g.overlap(compute, comm).with_waves(4)
                 tasks = g.compile().describe()["tasks"]
-                return [sum(tasks[p]["type"] == "MEMCPY" for p in t["parents"])
-                        for t in tasks if t["type"] == "REDUCE_SCATTER"], \
-                    [len(t["parents"]) for t in tasks if t["type"] == "MEMCPY"]
+                return [
+                    sum(tasks[p]["type"] == "MEMCPY" for p in t["parents"])
+                    for t in tasks
+                    if t["type"] == "REDUCE_SCATTER"
+                ], [len(t["parents"]) for t in tasks if t["type"] == "MEMCPY"]
+
         for collectives, copies in on("shm", run):
             self.assertEqual((collectives, copies), ([1] * 4, [WORLD] * 4))
 
     def test_chosen_waves_are_the_same_on_all_ranks(self):
         def run(rank, group):
             with TaskGraph(rank + 1, group=group) as g:  # even so
-                compute, comm, result = pairs(g, "allreduce", torch.randn(256, 128),
-                                              torch.randn(128, 128))
+                compute, comm, result = pairs(
+                    g, "allreduce", torch.randn(256, 128), torch.randn(128, 128)
+                )
                 overlap = g.overlap(compute, comm).auto_waves()
                 g.execute()
                 return overlap.waves
+
         got = on("shm", run)
         self.assertEqual(got[0], got[1])
 
 
 class Trouble(unittest.TestCase):
     def test_other_collectives_on_one_rank(self):
-        for second, told in ((lambda g, rank: g.allreduce(torch.ones(9 - rank), name="second"),
-                              ("of 9 F32)", "of 8 F32)")),
-                             (lambda g, rank: g.allreduce(torch.ones(8), ("min", "max")[rank],
-                                                          name="second"), ("F32, min)", "F32, max)")),
-                             (lambda g, rank: g.broadcast(torch.ones(8), rank, name="second"),
-                              ("root 0)", "root 1)"))):
+        for second, told in (
+            (
+                lambda g, rank: g.allreduce(torch.ones(9 - rank), name="second"),
+                ("of 9 F32)", "of 8 F32)"),
+            ),
+            (
+                lambda g, rank: g.allreduce(torch.ones(8), ("min", "max")[rank], name="second"),
+                ("F32, min)", "F32, max)"),
+            ),
+            (
+                lambda g, rank: g.broadcast(torch.ones(8), rank, name="second"),
+                ("root 0)", "root 1)"),
+            ),
+        ):
+
             def run(rank, group):
                 with TaskGraph(group=group, timeout_s=20) as g:
                     g.allreduce(torch.ones(8), name="first")
@@ -192,6 +228,7 @@ class Trouble(unittest.TestCase):
                         g.execute()
                     except errors.OrderMismatchError as error:
                         return str(error), time.monotonic() - begun
+
             for text, took in on("shm", run):
                 for word in ("second", "\nHint: ", *told):
                     self.assertIn(word, text)
@@ -213,10 +250,14 @@ class Trouble(unittest.TestCase):
 
         def by_name(g, rank):
             g.allreduce(torch.ones(8), name=f"of rank {rank}")
-        for build, words in ((swapped, ('"sum a"', '"sum b"', "collective 0")),
-                             (by_priority, ("number 2 of its like) on rank 1",)),
-                             (by_dependency, ("number 2 of its like) on rank 1",)),
-                             (by_name, ('"of rank 0"', '"of rank 1"'))):
+
+        for build, words in (
+            (swapped, ('"sum a"', '"sum b"', "collective 0")),
+            (by_priority, ("number 2 of its like) on rank 1",)),
+            (by_dependency, ("number 2 of its like) on rank 1",)),
+            (by_name, ('"of rank 0"', '"of rank 1"')),
+        ):
+
             def run(rank, group):
                 with TaskGraph(group=group, timeout_s=20) as g:
                     build(g, rank)
@@ -225,6 +266,7 @@ class Trouble(unittest.TestCase):
                         g.execute()
                     except errors.OrderMismatchError as error:
                         return str(error), time.monotonic() - begun
+
             for kind in ("shm", "gloo"):
                 for text, took in on(kind, run):
                     for word in ("group 0: collective 0 is", "\nHint: ", "names", *words):
@@ -237,13 +279,17 @@ class Trouble(unittest.TestCase):
                 x = torch.tensor([1.0, 10.0, 100.0]) * (rank + 1)
                 if rank:  # one more task, which changes the numbers in generated names
                     g.copy(x)
-                sums = [g.allreduce(x[i:i + 1], name=name)
-                        for i, name in enumerate(("a", None, None))]
-                b = {i: g.allreduce(x[i:i + 1], name=f"sum {i}", priority=-1 - i)
-                     for i in ((1, 0) if rank else (0, 1))}  # named, and ordered by priority
+                sums = [
+                    g.allreduce(x[i : i + 1], name=name) for i, name in enumerate(("a", None, None))
+                ]
+                b = {
+                    i: g.allreduce(x[i : i + 1], name=f"sum {i}", priority=-1 - i)
+                    for i in ((1, 0) if rank else (0, 1))
+                }  # named, and ordered by priority
                 for _ in range(2):
                     g.execute()
                 return [t.output.item() for t in (*sums, b[0], b[1])]
+
         for kind in ("shm", "gloo"):
             self.assertEqual(on(kind, run), [[3, 30, 300, 3, 30]] * WORLD)
 
@@ -261,6 +307,7 @@ class Trouble(unittest.TestCase):
                     g.execute()
                 except errors.MacoError as error:
                     return type(error).__name__, str(error), time.monotonic() - begun
+
         kind, text, took = on("shm", run, dies=(1,))[0]
         self.assertEqual(kind, "CollectiveFailedError")
         self.assertIn("the sum", text)
@@ -281,6 +328,7 @@ class Trouble(unittest.TestCase):
                     return str(error), time.monotonic() - begun
                 finally:
                     os.write(tell, b".")
+
         text, took = on("shm", run, timeout=8.0)[0]  # of joining, too
         os.close(gone), os.close(tell)
         self.assertLess(took, 60)
@@ -293,6 +341,7 @@ class Trouble(unittest.TestCase):
             def maybe(_in, _out):
                 if rank:
                     raise KeyError("mine")
+
             with TaskGraph(group=group, timeout_s=5) as g:
                 g.custom(maybe, [], [x])
                 g.allreduce(x, out=x)
@@ -300,6 +349,7 @@ class Trouble(unittest.TestCase):
                     g.execute()
                 except (KeyError, errors.MacoError) as error:
                     return type(error).__name__
+
         got = on("shm", run, timeout=8.0)
         self.assertEqual(got[1], "KeyError")
         self.assertIn(got[0], ("CollectiveFailedError", "TimeoutError"))
@@ -326,6 +376,7 @@ class Trouble(unittest.TestCase):
             else:
                 os.write(tell, b"x")
             return said
+
         self.assertEqual(ranks(run, WORLD), ["CollectiveFailedError", "KeyError"])
         os.close(waited), os.close(tell)
 
@@ -336,19 +387,30 @@ class Trouble(unittest.TestCase):
             def maybe(_in, _out):
                 if rank:
                     raise KeyError("mine")
+
             said = []
             with TaskGraph(group=group, timeout_s=20) as g:
                 g.add_dependency(g.allreduce(x, out=out, name="sum"), g.custom(maybe, [], []))
-                for call in (g.execute, lambda: group.allreduce(torch.full((4,), 100.0), name="another")):
+                for call in (
+                    g.execute,
+                    lambda: group.allreduce(torch.full((4,), 100.0), name="another"),
+                ):
                     try:
                         call()
                         said.append(out.tolist())
                     except (KeyError, errors.MacoError, hybridps.HybridPSError) as error:
                         said.append(str(error))
             return said
+
         (waited, lost), (raised, asked) = on("shm", run)
         self.assertIn("mine", raised)
-        self.assertRegex(waited, 'rank 1 calls .*"the first call after a failed run".*rank 0 .* calls allreduce of "sum"')
+        self.assertRegex(
+            waited,
+            (
+                'rank 1 calls .*"the first call after a failed run".*rank 0 .* calls allreduce of'
+                ' "sum"'
+            ),
+        )
         self.assertIn("first call after a failed run", asked)
         self.assertIn("the group is lost", lost)
 
@@ -359,6 +421,7 @@ class Trouble(unittest.TestCase):
             def maybe(_in, _out):
                 if bad:
                     raise KeyError("alike")
+
             with TaskGraph(group=group, timeout_s=20) as g:
                 g.add_dependency(g.allreduce(x, out=out, name="sum"), g.custom(maybe, [], []))
                 with self.assertRaises(KeyError):
@@ -366,6 +429,7 @@ class Trouble(unittest.TestCase):
                 bad.clear()
                 g.execute()
                 return out.tolist()
+
         self.assertEqual(on("shm", run), [[sum(1.0 + r for r in range(WORLD))] * 4] * WORLD)
 
     def test_a_rank_that_fails_after_its_collectives_goes_on_with_the_others(self):
@@ -375,6 +439,7 @@ class Trouble(unittest.TestCase):
             def maybe(_in, _out):
                 if rank:
                     raise KeyError("late")
+
             with TaskGraph(group=group, timeout_s=20) as g:
                 g.add_dependency(g.custom(maybe, [], []), g.allreduce(x, out=out, name="sum"))
                 try:
@@ -382,6 +447,7 @@ class Trouble(unittest.TestCase):
                 except KeyError:
                     pass
             return group.allreduce(torch.ones(1)).tolist()
+
         self.assertEqual(on("shm", run), [[float(WORLD)]] * WORLD)
 
     def test_a_collective_that_from_module_does_not_know(self):
@@ -403,8 +469,11 @@ class Trouble(unittest.TestCase):
                 except errors.UnsupportedError as error:
                     refused.append(str(error))
             return refused
+
         for reduces, odd in on("gloo", run):
-            self.assertRegex(reduces, r"reduce\(\) in Reduces: it has no task type\nHint: .*all_gather")
+            self.assertRegex(
+                reduces, r"reduce\(\) in Reduces: it has no task type\nHint: .*all_gather"
+            )
             self.assertRegex(odd, r"all_reduce\(\) in Odd: unknown reduction")
 
     def test_blocks_that_are_split_over_ranks(self):
@@ -413,16 +482,20 @@ class Trouble(unittest.TestCase):
             torch.manual_seed(rank)  # parts differ
             out = []
             for module, shapes in ((SplitLlm(), [(4, 2, 32)]), (SplitDit(), [(2, 6, 32), (2, 32)])):
-                with TaskGraph.from_module(module, [torch.randn(s) for s in shapes],
-                                           strict=True) as graph:
+                with TaskGraph.from_module(
+                    module, [torch.randn(s) for s in shapes], strict=True
+                ) as graph:
                     for _ in range(3):
                         inputs = [torch.randn(s) for s in shapes]
                         with torch.no_grad():
-                            torch.testing.assert_close(graph(*inputs), module(*inputs), rtol=1e-4,
-                                                       atol=1e-4)
-                    out.append({k: n for k, n in graph.report()["types"].items()
-                                if TaskType[k].is_comm})
+                            torch.testing.assert_close(
+                                graph(*inputs), module(*inputs), rtol=1e-4, atol=1e-4
+                            )
+                    out.append(
+                        {k: n for k, n in graph.report()["types"].items() if TaskType[k].is_comm}
+                    )
             return out
+
         for llm, dit in on("gloo", run):
             self.assertEqual(llm, {"ALLGATHER": 2, "REDUCE_SCATTER": 2})
             self.assertEqual(dit, {"BROADCAST": 1, "ALLGATHER": 1, "ALLREDUCE": 2})
@@ -447,6 +520,7 @@ class Trouble(unittest.TestCase):
 
             def listed(output, input_list, op=None):
                 dist._reduce_scatter_base(output, torch.cat(input_list), op)
+
             dist.reduce_scatter = listed
             module = All()
             with TaskGraph.from_module(module, whole(rank, 4, 3)) as graph:
@@ -455,9 +529,12 @@ class Trouble(unittest.TestCase):
                     if not torch.equal(graph(x), module(x)):
                         return "differs"
                 return graph.report()["types"]
+
         for types in on("gloo", run):
-            self.assertEqual([types[k] for k in ("REDUCE_SCATTER", "ALLGATHER", "BROADCAST",
-                                                 "ALLREDUCE")], [2, 1, 1, 1])
+            self.assertEqual(
+                [types[k] for k in ("REDUCE_SCATTER", "ALLGATHER", "BROADCAST", "ALLREDUCE")],
+                [2, 1, 1, 1],
+            )
 
 
 if __name__ == "__main__":

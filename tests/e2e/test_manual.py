@@ -21,15 +21,22 @@ DAEMONS = ("helios-l3d", "helios-controller", "helios-agent", "helios-ranktable"
 
 
 def said(*command, **kwargs):
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, check=False, **kwargs)
-    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout[-1000:]}{done.stderr[-3000:]}"
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, timeout=60, check=False, **kwargs
+    )
+    assert (
+        done.returncode == 0
+    ), f"{command}: {done.returncode}\n{done.stdout[-1000:]}{done.stderr[-3000:]}"
     return done.stdout
 
 
 def flags(text):
     """The options that a --help explains."""
-    return {flag for line in re.findall(r"^  (-[^\s].*)$", text, re.M)
-            for flag in re.findall(r"(?:^|, )(--?[a-zA-Z][-\w]*)", line.split("  ")[0])}
+    return {
+        flag
+        for line in re.findall(r"^  (-[^\s].*)$", text, re.M)
+        for flag in re.findall(r"(?:^|, )(--?[a-zA-Z][-\w]*)", line.split("  ")[0])
+    }
 
 
 def shown_commands():
@@ -43,7 +50,10 @@ def page(name, section):
         return file.read()
 
 
-@unittest.skipUnless((MADE / "stamp").exists() and shutil.which("groff"), "this build has no manual pages, or there is no groff")
+@unittest.skipUnless(
+    (MADE / "stamp").exists() and shutil.which("groff"),
+    "this build has no manual pages, or there is no groff",
+)
 class Manual(unittest.TestCase):
     @staticmethod
     def shown(name, section):
@@ -78,19 +88,28 @@ class Manual(unittest.TestCase):
         self.assertGreater(len(pages), 20)
         for path in pages:
             with gzip.open(path) as file:
-                done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z"], input=file.read(), capture_output=True, check=False)
+                done = subprocess.run(
+                    ["groff", "-man", "-Tutf8", "-ww", "-z"],
+                    input=file.read(),
+                    capture_output=True,
+                    check=False,
+                )
             self.assertEqual((done.returncode, done.stderr), (0, b""), path.name)
 
     def test_every_page_has_its_name_and_what_it_is_about_for_apropos(self):
         for path in sorted(MADE.glob("man?/*.gz")):
             name, section = path.name.rsplit(".", 2)[:2]
-            self.assertRegex(self.shown(name, section), rf"(?m)^NAME\n +{re.escape(name)} - \S.*\S$")
+            self.assertRegex(
+                self.shown(name, section), rf"(?m)^NAME\n +{re.escape(name)} - \S.*\S$"
+            )
 
 
 def bash(env, *words):
     """What bash completes for the last of `words`."""
-    script = (f"source {MADE}/helios; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _helios; "
-              "[ ${#COMPREPLY[@]} = 0 ] || printf '%s\\n' \"${COMPREPLY[@]}\"")
+    script = (
+        f"source {MADE}/helios; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _helios; "
+        "[ ${#COMPREPLY[@]} = 0 ] || printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
     return said("bash", "--norc", "-c", script, "bash", HELIOS, *words, env=env).splitlines()
 
 
@@ -98,9 +117,16 @@ def zsh(env, line):
     """What zsh, in a terminal, shows after `line` and a Tab."""
     child, terminal = pty.fork()
     if child == 0:
-        os.execvpe("zsh", ["zsh", "-f", "-i"], dict(env, TERM="dumb", COLUMNS="150", PATH=f"{BUILD}/bin:{env['PATH']}"))
+        os.execvpe(
+            "zsh",
+            ["zsh", "-f", "-i"],
+            dict(env, TERM="dumb", COLUMNS="150", PATH=f"{BUILD}/bin:{env['PATH']}"),
+        )
     try:
-        set_up = f"PS1='READ''Y '; fpath=({MADE} $fpath); autoload -U compinit; compinit -u -D; LISTMAX=1000; PS2='';"
+        set_up = (
+            f"PS1='READ''Y '; fpath=({MADE} $fpath); autoload -U compinit; compinit -u -D;"
+            " LISTMAX=1000; PS2='';"
+        )
         os.write(terminal, f"{set_up} print BE''GIN\n".encode())
         until(terminal, b"BEGIN", b"READY ")
         os.write(terminal, f"{line}\t".encode())
@@ -129,38 +155,63 @@ class Completion(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.cluster = cls.enterClassContext(cluster(nodes=2, slots=1))
-        directory, _ = checkpoints.llama(cls.cluster.dir / "hf", layers=2, hidden=64, ffn=128, seed=5)
+        directory, _ = checkpoints.llama(
+            cls.cluster.dir / "hf", layers=2, hidden=64, ffn=128, seed=5
+        )
         cls.cluster.json("model", "import", directory, "--name", "toy", "--tp", 1, "--pp", 1)
-        cls.job = cls.cluster.submit("{jobName: who, command: 'true', parallelism: {pipeline_parallel_size: 1, "
-                                     "tensor_parallel_size: 1, data_parallel_size: 1}}")
+        cls.job = cls.cluster.submit(
+            "{jobName: who, command: 'true', parallelism: {pipeline_parallel_size: 1, "
+            "tensor_parallel_size: 1, data_parallel_size: 1}}"
+        )
         cls.env = dict(cls.cluster.env, HELIOS_STATE=str(cls.cluster.state))
 
     def test_bash_completes_commands_groups_and_help(self):
         self.assertEqual(bash(self.env, "mo"), ["model"])
         commands = shown_commands()
         self.assertEqual(set(bash(self.env, "")), {c.split()[0] for c in commands} | {"help"})
-        self.assertEqual(bash(self.env, "model", ""), [c.split()[1] for c in commands if c.startswith("model ")])
+        self.assertEqual(
+            bash(self.env, "model", ""), [c.split()[1] for c in commands if c.startswith("model ")]
+        )
         self.assertEqual(bash(self.env, "help", "model", "sh"), ["show"])
         self.assertEqual(bash(self.env, "nothing", ""), [])
 
     def test_bash_completes_the_options_of_each_command(self):
         for command in shown_commands():
             offered = bash(self.env, *command.split(), "-")
-            self.assertLessEqual(flags(said(HELIOS, *command.split(), "--help")), set(offered), command)
+            self.assertLessEqual(
+                flags(said(HELIOS, *command.split(), "--help")), set(offered), command
+            )
         self.assertNotIn("--tp", bash(self.env, "model", "ls", "-"))
 
     def test_bash_completes_values(self):
-        self.assertEqual(bash(self.env, "model", "export", "toy", "--format", ""), ["safetensors", "torch", "hf"])
-        self.assertEqual(bash(self.env, "model", "export", "toy", "--format", "=", "s"), ["safetensors"])
+        self.assertEqual(
+            bash(self.env, "model", "export", "toy", "--format", ""), ["safetensors", "torch", "hf"]
+        )
+        self.assertEqual(
+            bash(self.env, "model", "export", "toy", "--format", "=", "s"), ["safetensors"]
+        )
         self.assertEqual(bash(self.env, "up", "--nodes", ""), [])
         folder = self.cluster.dir / "files"
         (folder / "jobs").mkdir(parents=True)
         (folder / "job one.yaml").touch()
-        self.assertEqual(set(bash(self.env, "plan", f"{folder}/")), {f"{folder}/jobs", f"{folder}/job one.yaml"})
+        self.assertEqual(
+            set(bash(self.env, "plan", f"{folder}/")), {f"{folder}/jobs", f"{folder}/job one.yaml"}
+        )
         self.assertEqual(bash(self.env, "up", "--state", f"{folder}/"), [f"{folder}/jobs"])
-        for command in (("mem", "trace", "x", "--csv"), ("trace", "record", "--out"), ("sim", "--out")):
-            self.assertEqual(set(bash(self.env, *command, f"{folder}/")), {f"{folder}/jobs", f"{folder}/job one.yaml"}, command)
-        self.assertEqual(sorted(bash(self.env, "model", "import", f"{folder}/")), [f"{folder}/job one.yaml", f"{folder}/jobs"])
+        for command in (
+            ("mem", "trace", "x", "--csv"),
+            ("trace", "record", "--out"),
+            ("sim", "--out"),
+        ):
+            self.assertEqual(
+                set(bash(self.env, *command, f"{folder}/")),
+                {f"{folder}/jobs", f"{folder}/job one.yaml"},
+                command,
+            )
+        self.assertEqual(
+            sorted(bash(self.env, "model", "import", f"{folder}/")),
+            [f"{folder}/job one.yaml", f"{folder}/jobs"],
+        )
 
     def test_bash_completes_what_the_cluster_knows(self):
         self.assertEqual(bash(self.env, "logs", ""), [self.job])
@@ -177,9 +228,13 @@ class Completion(unittest.TestCase):
     def test_bash_asks_the_cluster_that_the_command_line_names(self):
         elsewhere = dict(self.env, HELIOS_STATE=str(self.cluster.dir / "none"))
         self.assertEqual(bash(elsewhere, "model", "show", ""), [])
-        self.assertEqual(bash(elsewhere, "--state", str(self.cluster.state), "model", "show", ""), ["toy"])
+        self.assertEqual(
+            bash(elsewhere, "--state", str(self.cluster.state), "model", "show", ""), ["toy"]
+        )
         host, port = self.cluster.info["controller"].split(":")
-        self.assertEqual(bash(elsewhere, "--controller", host, ":", port, "model", "show", ""), ["toy"])
+        self.assertEqual(
+            bash(elsewhere, "--controller", host, ":", port, "model", "show", ""), ["toy"]
+        )
 
     def test_a_cluster_that_does_not_answer_does_not_hold_the_shell_up(self):
         pid = self.cluster.pid("controllerd")
@@ -187,7 +242,9 @@ class Completion(unittest.TestCase):
         try:
             start = time.monotonic()
             self.assertEqual(bash(self.env, "model", "show", ""), [])
-            self.assertLess(time.monotonic() - start, 9)  # without a deadline the CLI waits for 10 s
+            self.assertLess(
+                time.monotonic() - start, 9
+            )  # without a deadline the CLI waits for 10 s
         finally:
             os.kill(pid, signal.SIGCONT)
 

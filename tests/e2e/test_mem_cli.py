@@ -10,12 +10,24 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support.cluster import HELIOS  # noqa: E402
 
-GPT2 = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
+GPT2 = {
+    "model_type": "gpt2",
+    "n_layer": 12,
+    "n_embd": 768,
+    "n_head": 12,
+    "vocab_size": 50257,
+    "n_positions": 1024,
+}
 
 
 def estimate(*args, rc=0):
-    done = subprocess.run([str(HELIOS), "mem", "estimate", *map(str, args)], capture_output=True, text=True,
-                          timeout=60, check=False)
+    done = subprocess.run(
+        [str(HELIOS), "mem", "estimate", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == rc, done.stderr
     return done.stdout if rc == 0 else done.stderr
 
@@ -50,17 +62,27 @@ class Estimate(unittest.TestCase):
         self.assertIn("device (L1), smallest", text)
         self.assertIn("config.json gives the real shape", text)
         # the range printed for chunks can contain the bytes printed
-        count, low, high = re.search(r"(\d+) chunks of ([0-9.]+) MiB to ([0-9.]+) MiB", text).groups()
-        self.assertLess(int(count) * float(low) * 2 ** 20, alone["kinds"][0]["bytes"])
-        self.assertGreater(int(count) * float(high) * 2 ** 20, alone["kinds"][0]["bytes"])
+        count, low, high = re.search(
+            r"(\d+) chunks of ([0-9.]+) MiB to ([0-9.]+) MiB", text
+        ).groups()
+        self.assertLess(int(count) * float(low) * 2**20, alone["kinds"][0]["bytes"])
+        self.assertGreater(int(count) * float(high) * 2**20, alone["kinds"][0]["bytes"])
 
     def test_nonsense_is_a_usage_error_and_a_bad_config_a_failure(self):
         for text in ("0", "-1B", "1.5X", "nan", "1e30", "/no/such/config.json"):
-            self.assertIn("neither a number of parameters", estimate("--", text, rc=2) if text[0] == "-" else
-                          estimate(text, rc=2))
+            self.assertIn(
+                "neither a number of parameters",
+                estimate("--", text, rc=2) if text[0] == "-" else estimate(text, rc=2),
+            )
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "config.json"
-            for bad in ("", "{", "[]", '{"model_type": "gpt2"}', json.dumps(GPT2 | {"n_layer": -1})):
+            for bad in (
+                "",
+                "{",
+                "[]",
+                '{"model_type": "gpt2"}',
+                json.dumps(GPT2 | {"n_layer": -1}),
+            ):
                 path.write_text(bad)
                 self.assertIn("config.json", estimate(path, rc=1))
 

@@ -19,12 +19,16 @@ def training(layers, room, adam, iterations=3):
     size = 64 * MIB
     chunks = [{"id": f"p{i}", "kind": "param", "bytes": size, "init": "cpu"} for i in range(layers)]
     chunks += [{"id": f"m{i}", "kind": "p32", "bytes": size, "init": "cpu"} for i in range(layers)]
-    chunks += [{"id": f"g{i}", "kind": "grad", "bytes": size, "init": "none"} for i in range(layers)]
+    chunks += [
+        {"id": f"g{i}", "kind": "grad", "bytes": size, "init": "none"} for i in range(layers)
+    ]
     moments = []
 
     def add(stage, i, tide, need, free=()):
         avail = (room - tide) * size + 4097
-        moments.append({"stage": stage, "op": f"l{i}", "avail": avail, "need": need, "free": list(free)})
+        moments.append(
+            {"stage": stage, "op": f"l{i}", "avail": avail, "need": need, "free": list(free)}
+        )
 
     def tide(i):
         return room * i // (2 * layers)
@@ -34,7 +38,13 @@ def training(layers, room, adam, iterations=3):
     for i in reversed(range(layers)):
         add("BWD", i, tide(i), [[f"p{i}", "gpu", "r"], [f"g{i}", "gpu", "w"]])
     for i in range(layers):
-        add("ADAM", i, 0, [[f"p{i}", adam, "w"], [f"m{i}", adam, "w"], [f"g{i}", adam, "r"]], [f"g{i}"])
+        add(
+            "ADAM",
+            i,
+            0,
+            [[f"p{i}", adam, "w"], [f"m{i}", adam, "w"], [f"g{i}", adam, "r"]],
+            [f"g{i}"],
+        )
     return {"chunks": chunks, "iteration": moments, "iterations": iterations}
 
 
@@ -48,7 +58,10 @@ def reference(trace, policy, mode):
 
     def next_use(chunk, now):
         for step in range(1, len(moments) + 1):
-            if any(n[0] == chunk and n[1] == "gpu" for n in moments[(now + step) % len(moments)]["need"]):
+            if any(
+                n[0] == chunk and n[1] == "gpu"
+                for n in moments[(now + step) % len(moments)]["need"]
+            ):
                 return step
         return len(moments) + 1
 
@@ -65,7 +78,11 @@ def reference(trace, policy, mode):
                         device.discard(chunk)
             pinned = {n[0] for n in wanted}
             while sum(size[c] for c in device | pinned) > moment["avail"]:
-                rank = {"fifo": lambda c: -loaded[c], "lru": lambda c: -used[c], "belady": lambda c: next_use(c, now)}
+                rank = {
+                    "fifo": lambda c: -loaded[c],
+                    "lru": lambda c: -used[c],
+                    "belady": lambda c: next_use(c, now),
+                }
                 victim = max(device - pinned, key=lambda c: (rank[policy](c), -order[c]))
                 if victim not in host:
                     d2h += size[victim]
@@ -92,16 +109,31 @@ def reference(trace, policy, mode):
 def anything(pick):
     """A small trace that fits: chunks of several sizes, uses on both sides, contents that end."""
     unit = pick.choice([1, 4096, 1000003])
-    chunks = [{"id": pick.choice([f"c{i}", i]), "kind": pick.choice(["param", "grad", "mine"]),
-               "bytes": unit * pick.randint(1, 3), "init": pick.choice(["cpu", "cpu", "none"])}
-              for i in range(pick.randint(2, 5))]
+    chunks = [
+        {
+            "id": pick.choice([f"c{i}", i]),
+            "kind": pick.choice(["param", "grad", "mine"]),
+            "bytes": unit * pick.randint(1, 3),
+            "init": pick.choice(["cpu", "cpu", "none"]),
+        }
+        for i in range(pick.randint(2, 5))
+    ]
     moments = []
     for _ in range(pick.randint(2, 7)):
-        need = [[c["id"], pick.choice(["gpu", "gpu", "cpu"]), pick.choice("rrw")]
-                for c in pick.sample(chunks, pick.randint(1, 2))]
+        need = [
+            [c["id"], pick.choice(["gpu", "gpu", "cpu"]), pick.choice("rrw")]
+            for c in pick.sample(chunks, pick.randint(1, 2))
+        ]
         pinned = sum(c["bytes"] for c in chunks for n in need if n[:2] == [c["id"], "gpu"])
-        moments.append({"stage": "S", "op": str(len(moments)), "avail": pinned + pick.randint(0, 5 * unit),
-                        "need": need, "free": [c["id"] for c in chunks if pick.random() < 0.08]})
+        moments.append(
+            {
+                "stage": "S",
+                "op": str(len(moments)),
+                "avail": pinned + pick.randint(0, 5 * unit),
+                "need": need,
+                "free": [c["id"] for c in chunks if pick.random() < 0.08],
+            }
+        )
     return {"chunks": chunks, "iteration": moments, "iterations": pick.randint(1, 3)}
 
 
@@ -115,8 +147,9 @@ def least_bytes(trace, mode):
         after = {}
         for state, cost in costs.items():
             may_leave = [i for i, (device, _) in enumerate(state) if device and i not in wanted]
-            for gone in itertools.chain.from_iterable(itertools.combinations(may_leave, k)
-                                                      for k in range(len(may_leave) + 1)):
+            for gone in itertools.chain.from_iterable(
+                itertools.combinations(may_leave, k) for k in range(len(may_leave) + 1)
+            ):
                 now, total = list(state), cost + sum(size[i] for i in gone if not state[i][1])
                 for i in gone:
                     now[i] = (0, 1)
@@ -147,12 +180,19 @@ def spoil(pick, value):
             places.append((node, key))
             if isinstance(node[key], (dict, list)):
                 walk(node[key])
+
     walk(value)
     node, key = pick.choice(places)
-    node[key] = pick.choice([None, -1, 0, 1e308, 2 ** 63, 2 ** 64 - 1, "", "\0x", "a" * 5000, [], {}, [[]], True, 1.5])
+    node[key] = pick.choice(
+        [None, -1, 0, 1e308, 2**63, 2**64 - 1, "", "\0x", "a" * 5000, [], {}, [[]], True, 1.5]
+    )
     text = json.dumps(value)
     at = pick.randrange(len(text))
-    return text if pick.random() < 0.8 else text[:at] + pick.choice(["", "}", "\0", "[" * 800, "1e999"]) + text[at:]
+    return (
+        text
+        if pick.random() < 0.8
+        else text[:at] + pick.choice(["", "}", "\0", "[" * 800, "1e999"]) + text[at:]
+    )
 
 
 class MemReplay(unittest.TestCase):
@@ -160,15 +200,22 @@ class MemReplay(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             file.write(trace if isinstance(trace, str) else json.dumps(trace))
             file.flush()
-            return subprocess.run([str(HELIOS), "mem", "replay", file.name, "--scale", "4096", *args],
-                                  capture_output=True, text=True, timeout=120, check=False)
+            return subprocess.run(
+                [str(HELIOS), "mem", "replay", file.name, "--scale", "4096", *args],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
 
     def result(self, trace, policy, mode):
         done = self.replay(trace, "--policy", policy, "--mode", mode, "-o", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
         result = json.loads(done.stdout)
         self.assertEqual(set(result), {"mode", "policy", "per_iter", "peak_over_avail"})
-        self.assertEqual((result["mode"], result["policy"], result["peak_over_avail"]), (mode, policy, 0))
+        self.assertEqual(
+            (result["mode"], result["policy"], result["peak_over_avail"]), (mode, policy, 0)
+        )
         return result["per_iter"]
 
     def test_each_policy_moves_what_the_reference_says_and_opt_no_more_than_belady(self):
@@ -178,7 +225,9 @@ class MemReplay(unittest.TestCase):
                 for mode in ("move", "copy"):
                     with self.subTest(adam=adam, room=room, mode=mode):
                         for policy in ("fifo", "lru"):
-                            self.assertEqual(self.result(trace, policy, mode), reference(trace, policy, mode))
+                            self.assertEqual(
+                                self.result(trace, policy, mode), reference(trace, policy, mode)
+                            )
                         ours = sum(i["h2d"] + i["d2h"] for i in self.result(trace, "opt", mode))
                         belady = sum(i["h2d"] + i["d2h"] for i in reference(trace, "belady", mode))
                         self.assertLessEqual(ours, belady)

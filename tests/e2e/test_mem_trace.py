@@ -19,23 +19,58 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def training(layers, room):
     """Forward, backward and an optimizer on the device, under a tide."""
-    chunks = [{"id": f"{kind}{i}", "kind": kind, "bytes": 8 * MIB, "init": "none" if kind == "grad" else "cpu"}
-              for kind in ("param", "momentum", "grad") for i in range(layers)]
+    chunks = [
+        {
+            "id": f"{kind}{i}",
+            "kind": kind,
+            "bytes": 8 * MIB,
+            "init": "none" if kind == "grad" else "cpu",
+        }
+        for kind in ("param", "momentum", "grad")
+        for i in range(layers)
+    ]
     moments = []
     for i in list(range(layers)) + list(reversed(range(layers))):
         backward = len(moments) >= layers
         need = [[f"param{i}", "gpu", "r"]] + ([[f"grad{i}", "gpu", "w"]] if backward else [])
-        moments.append({"stage": "BWD" if backward else "FWD", "op": f'layer "{i}" <&>', "need": need,
-                        "avail": (room - i // 2) * 8 * MIB, "free": []})
+        moments.append(
+            {
+                "stage": "BWD" if backward else "FWD",
+                "op": f'layer "{i}" <&>',
+                "need": need,
+                "avail": (room - i // 2) * 8 * MIB,
+                "free": [],
+            }
+        )
     for i in range(layers):
-        moments.append({"stage": "ADAM", "op": "", "avail": room * 8 * MIB, "free": [f"grad{i}"],
-                        "need": [[f"{k}{i}", "gpu", "r" if k == "grad" else "w"] for k in ("param", "momentum", "grad")]})
-    return {"chunks": chunks, "iteration": moments, "iterations": 3, "capacity": (room + 1) * 8 * MIB}
+        moments.append(
+            {
+                "stage": "ADAM",
+                "op": "",
+                "avail": room * 8 * MIB,
+                "free": [f"grad{i}"],
+                "need": [
+                    [f"{k}{i}", "gpu", "r" if k == "grad" else "w"]
+                    for k in ("param", "momentum", "grad")
+                ],
+            }
+        )
+    return {
+        "chunks": chunks,
+        "iteration": moments,
+        "iterations": 3,
+        "capacity": (room + 1) * 8 * MIB,
+    }
 
 
 def run(command, *args, rc=0):
-    done = subprocess.run([str(HELIOS), "mem", command, *map(str, args)], capture_output=True, text=True, timeout=120,
-                          check=False)
+    done = subprocess.run(
+        [str(HELIOS), "mem", command, *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == rc, (done.returncode, done.stderr)
     return done.stdout if rc == 0 else done.stderr
 
@@ -81,7 +116,9 @@ class Trace(unittest.TestCase):
         doc = json.loads(run("trace", self.path, "-o", "json"))
         rows = self.csv()
         self.assertEqual(doc["capacity"], self.trace["capacity"])
-        self.assertEqual([m["device"]["param"] for m in doc["moments"]], [int(r["device_param"]) for r in rows])
+        self.assertEqual(
+            [m["device"]["param"] for m in doc["moments"]], [int(r["device_param"]) for r in rows]
+        )
         self.assertIn("FWD", run("trace", self.path))
 
     def areas(self, root, css):
@@ -95,8 +132,19 @@ class Trace(unittest.TestCase):
         root = xml.fromstring(text)
         rows = self.csv()
         words = "|".join(t.text or "" for t in root.iter(SVG + "text"))
-        for word in ("parameters", "gradients", "optimizer state", "activations and others", "capacity 64.0 MiB",
-                     "bytes on the device", "bytes moved", "moment of the iteration", "FWD", "BWD", "ADAM"):
+        for word in (
+            "parameters",
+            "gradients",
+            "optimizer state",
+            "activations and others",
+            "capacity 64.0 MiB",
+            "bytes on the device",
+            "bytes moved",
+            "moment of the iteration",
+            "FWD",
+            "BWD",
+            "ADAM",
+        ):
             self.assertIn(word, words)
         self.assertIn("prefers-color-scheme:dark", text)
         top, bottom = 84, 470  # of the plot: capacity and nothing
@@ -104,30 +152,45 @@ class Trace(unittest.TestCase):
         def height(bytes_):
             return bottom - (bottom - top) * bytes_ / self.trace["capacity"]
 
-        for css, value in (("param", lambda r: int(r["device_param"])),
-                           ("state", lambda r: sum(int(r[f"device_{k}"]) for k in ("param", "grad", "p32", "momentum",
-                                                                                  "variance"))),
-                           ("reserved", lambda r: int(r["available"]))):
+        for css, value in (
+            ("param", lambda r: int(r["device_param"])),
+            (
+                "state",
+                lambda r: sum(
+                    int(r[f"device_{k}"]) for k in ("param", "grad", "p32", "momentum", "variance")
+                ),
+            ),
+            ("reserved", lambda r: int(r["available"])),
+        ):
             drawn = self.areas(root, css)
             self.assertEqual(len(drawn), len(rows))
             for y, row in zip(drawn, rows):
                 self.assertAlmostEqual(y, height(value(row)), delta=0.06)
 
     def test_an_iteration_that_the_trace_does_not_have_is_refused(self):
-        self.assertIn("no iteration 3; it has 0 to 2", run("trace", self.path, "--iteration", 3, rc=1))
+        self.assertIn(
+            "no iteration 3; it has 0 to 2", run("trace", self.path, "--iteration", 3, rc=1)
+        )
         self.assertIn("BWD", run("trace", self.path, "--iteration", 2))
 
     def test_what_was_written_is_said(self):
         out = self.folder / "out.svg"
-        done = subprocess.run([str(HELIOS), "mem", "trace", str(self.path), "--svg", str(out)], capture_output=True,
-                              text=True, timeout=120, check=True)
+        done = subprocess.run(
+            [str(HELIOS), "mem", "trace", str(self.path), "--svg", str(out)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
         self.assertEqual((done.stdout, done.stderr), ("", f"wrote {out}\n"))
 
     def test_many_moments_are_drawn_in_groups(self):
         self.trace["iteration"] = self.trace["iteration"] * 60  # 1440
         self.path.write_text(json.dumps(self.trace))
         run("trace", self.path, "--policy", "lru", "--svg", self.folder / "out.svg")
-        self.assertEqual(len(self.areas(xml.fromstring((self.folder / "out.svg").read_text()), "param")), 720)
+        self.assertEqual(
+            len(self.areas(xml.fromstring((self.folder / "out.svg").read_text()), "param")), 720
+        )
 
     def test_what_is_no_trace_or_does_not_fit_is_said_and_no_file_written(self):
         bad = self.folder / "bad.json"
@@ -135,7 +198,9 @@ class Trace(unittest.TestCase):
         self.assertIn("bad.json", run("trace", bad, "--svg", self.folder / "none.svg", rc=1))
         self.trace["iteration"][3]["avail"] = 5
         self.path.write_text(json.dumps(self.trace))
-        self.assertIn("moment 3 (FWD", run("trace", self.path, "--svg", self.folder / "none.svg", rc=1))
+        self.assertIn(
+            "moment 3 (FWD", run("trace", self.path, "--svg", self.folder / "none.svg", rc=1)
+        )
         self.assertFalse((self.folder / "none.svg").exists())
         run("trace", rc=2)
         run("trace", self.path, "--policy", "best", rc=2)

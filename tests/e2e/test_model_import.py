@@ -40,8 +40,10 @@ class ModelImport(ModelCase):
         made = self.directory(name, "config.json")
         header, data = checkpoints.read(self.source / "model.safetensors")
         for number, names in enumerate((list(data)[::2], list(data)[1::2]), 1):
-            checkpoints.write(made / f"model-0000{number}-of-00002.safetensors",
-                              {n: (header[n]["shape"], data[n]) for n in names})
+            checkpoints.write(
+                made / f"model-0000{number}-of-00002.safetensors",
+                {n: (header[n]["shape"], data[n]) for n in names},
+            )
         return made
 
     def test_one_file_is_its_model_where_config_json_is_beside_it(self):
@@ -63,7 +65,10 @@ class ModelImport(ModelCase):
 
     def test_one_file_of_several_lacks_tensors(self):
         home = self.in_pieces("pieces-one")
-        self.assertIn("is missing, config.json asks for it", self.refuse(home / "model-00001-of-00002.safetensors"))
+        self.assertIn(
+            "is missing, config.json asks for it",
+            self.refuse(home / "model-00001-of-00002.safetensors"),
+        )
 
     def test_pieces_without_their_index_are_refused(self):
         said = self.refuse(self.in_pieces("pieces"))
@@ -75,10 +80,16 @@ class ModelImport(ModelCase):
         header, data = checkpoints.read(home / "model-00001-of-00002.safetensors")
         twice = next(iter(data))
         _, more = checkpoints.read(home / "model-00002-of-00002.safetensors")
-        checkpoints.write(home / "model-00002-of-00002.safetensors",
-                          {n: (checkpoints.read(self.source / "model.safetensors")[0][n]["shape"], d)
-                           for n, d in {**more, twice: data[twice]}.items()})
-        index = {n: "model-00001-of-00002.safetensors" for n in data} | {n: "model-00002-of-00002.safetensors" for n in more}
+        checkpoints.write(
+            home / "model-00002-of-00002.safetensors",
+            {
+                n: (checkpoints.read(self.source / "model.safetensors")[0][n]["shape"], d)
+                for n, d in {**more, twice: data[twice]}.items()
+            },
+        )
+        index = {n: "model-00001-of-00002.safetensors" for n in data} | {
+            n: "model-00002-of-00002.safetensors" for n in more
+        }
         (home / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
         self.assertIn(f"tensor '{twice}' is in two files: remove one of them", self.refuse(home))
 
@@ -104,7 +115,10 @@ class ModelImport(ModelCase):
         home = self.directory("unknown", "model.safetensors")
         for option in ("ep", "etp"):
             self.assertIn(f"where '{option}' does not apply", self.refuse(home, f"--{option}", 2))
-        self.assertIn("a llama model has no experts: leave out ep and etp", self.refuse(self.source, "--ep", 2))
+        self.assertIn(
+            "a llama model has no experts: leave out ep and etp",
+            self.refuse(self.source, "--ep", 2),
+        )
 
     def test_an_iteration_is_a_number_or_release(self):
         home = self.c.dir / "megatron"
@@ -113,19 +127,29 @@ class ModelImport(ModelCase):
         (self.c.dir / "iter_0000009").mkdir()
         for wrong in ("x", "../iter_0000009", "/etc", "7x", "-7", "1.5", " 7", "9" * 40):
             with self.subTest(iteration=wrong):
-                said = self.c.refuse("model", "import", home, "--name", "refused", f"--iteration={wrong}", code=2)
+                said = self.c.refuse(
+                    "model", "import", home, "--name", "refused", f"--iteration={wrong}", code=2
+                )
                 self.assertIn("is neither the number of an iteration nor 'release'", said)
                 self.assertIn("--iteration", said)
                 self.assertIn(wrong[:30], said)
-        self.assertIn("iter_0000008 holds no checkpoint; there is iter_0000007", self.refuse(home, "--iteration", 8))
+        self.assertIn(
+            "iter_0000008 holds no checkpoint; there is iter_0000007",
+            self.refuse(home, "--iteration", 8),
+        )
         (home / "latest_checkpointed_iteration.txt").write_text("../iter_0000009\n")
-        self.assertIn("latest_checkpointed_iteration.txt: '../iter_0000009' is neither", self.refuse(home))
+        self.assertIn(
+            "latest_checkpointed_iteration.txt: '../iter_0000009' is neither", self.refuse(home)
+        )
 
     def test_a_file_of_an_adapter_is_not_taken_for_a_model(self):
         home = self.directory("adapter")
         (home / "adapter_config.json").write_text("{}")
         checkpoints.write(home / "adapter_model.safetensors", {"x": ([1], b"1234")})
-        self.assertIn("belongs to a LoRA adapter: give its directory", self.refuse(home / "adapter_model.safetensors"))
+        self.assertIn(
+            "belongs to a LoRA adapter: give its directory",
+            self.refuse(home / "adapter_model.safetensors"),
+        )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,10 @@ MOVES, KILLS = 200, 14
 
 def nice_threads(pid, nice):
     """How many threads of the process have that nice value."""
-    stats = [t.read_text().rpartition(")")[2].split() for t in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    stats = [
+        t.read_text().rpartition(")")[2].split()
+        for t in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")
+    ]
     return sum(int(fields[16]) == nice for fields in stats)
 
 
@@ -50,22 +53,48 @@ class Moves(unittest.TestCase):
                 calls("dropCopy", id=shard["id"], node="", tier="L3")
             move = calls("moveShard", id=shard["id"], node=node, tier=tier, bytesPerS=rate)["move"]
             self.assertGreater(move["seconds"], least, (node, tier))
-        for params, status in (({"node": "node-0", "tier": "L2", "bytesPerS": 999_999}, "EINVAL"),
-                               ({"node": "", "tier": "L4", "bytesPerS": rate}, "EUNSUPPORTED")):
+        for params, status in (
+            ({"node": "node-0", "tier": "L2", "bytesPerS": 999_999}, "EINVAL"),
+            ({"node": "", "tier": "L4", "bytesPerS": rate}, "EUNSUPPORTED"),
+        ):
             with self.assertRaises(Refused) as refused:
                 calls("moveShard", id=shard["id"], **params)
             self.assertEqual(refused.exception.status, status, str(refused.exception))
 
     def test_readers_see_no_wrong_byte_and_no_failure_when_daemons_are_killed_in_every_phase(self):
-        done = subprocess.run([sys.executable, CHAOS / "moves.py", str(MOVES), str(KILLS), "--minutes", "5", "--seed", "19"],
-                              capture_output=True, text=True, check=False, timeout=600)
+        done = subprocess.run(
+            [
+                sys.executable,
+                CHAOS / "moves.py",
+                str(MOVES),
+                str(KILLS),
+                "--minutes",
+                "5",
+                "--seed",
+                "19",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
         print(done.stdout)
         self.assertEqual(done.returncode, 0, done.stdout[-6000:] + done.stderr[-2000:])
         met = set()
-        for phase in ("decided", "copying", "switching", "cleaning", "reverting", "undoing", "ending"):
+        for phase in (
+            "decided",
+            "copying",
+            "switching",
+            "cleaning",
+            "reverting",
+            "undoing",
+            "ending",
+        ):
             kills = re.search(rf"^{phase} +(\d+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
             met |= {phase} if any(map(int, kills.groups())) else set()
-        self.assertGreaterEqual(len(met), 4, met)  # which ones depends on the machine's speed; a long run meets all
+        self.assertGreaterEqual(
+            len(met), 4, met
+        )  # which ones depends on the machine's speed; a long run meets all
         count = dict(re.findall(r"^([a-zA-Z0-9 ,]+?) +(\d+)$", done.stdout, re.MULTILINE))
         self.assertGreaterEqual(int(count["moves"]), MOVES)
         self.assertGreaterEqual(int(count["kills"]), KILLS)
@@ -104,7 +133,9 @@ class Moves(unittest.TestCase):
             thread.start()
             wait_for("the copy", lambda: phase() == "copying")
             calls("cancelMove", id=shard)
-            wait_for("the end of the copy", lambda: phase() == "undoing", 8)  # the target's node has not answered
+            wait_for(
+                "the end of the copy", lambda: phase() == "undoing", 8
+            )  # the target's node has not answered
         finally:
             os.kill(node, signal.SIGCONT)
         thread.join()
@@ -113,7 +144,6 @@ class Moves(unittest.TestCase):
         copies = {(c["tier"], c["node"]) for c in calls("getShard", id=shard)["shard"]["copies"]}
         self.assertEqual(copies, {("L3", ""), ("L2", "node-0")})
         world.settle(calls)
-
 
     def test_a_shard_that_only_a_node_holds_is_read_while_others_start_again(self):
         world = Apart()
@@ -124,18 +154,38 @@ class Moves(unittest.TestCase):
         shard = world.shards[1]["id"]
         calls("moveShard", id=shard, node="node-0", tier="L2")
         calls("dropCopy", id=shard, node="", tier="L3")
-        os.environ.update(HELIOS_LIBRARY=str(BUILD / "lib" / "libhelios.so.0"), HELIOS_NODE="", HELIOS_STORE_SOCKET="", HELIOS_CONFIG="")
+        os.environ.update(
+            HELIOS_LIBRARY=str(BUILD / "lib" / "libhelios.so.0"),
+            HELIOS_NODE="",
+            HELIOS_STORE_SOCKET="",
+            HELIOS_CONFIG="",
+        )
         from helios import _abi  # the library is known by now
-        readers = [_abi.Client(world.address, path=path) for path in ("net", "auto")]  # far from all copies, and beside L3
-        views = [(c, next(s for s in c.request_shards("m", -1, 0, 0).shards if f"{s.id[0]:016x}{s.id[1]:016x}" == shard))
-                 for c in readers]
+
+        readers = [
+            _abi.Client(world.address, path=path) for path in ("net", "auto")
+        ]  # far from all copies, and beside L3
+        views = [
+            (
+                c,
+                next(
+                    s
+                    for s in c.request_shards("m", -1, 0, 0).shards
+                    if f"{s.id[0]:016x}{s.id[1]:016x}" == shard
+                ),
+            )
+            for c in readers
+        ]
         good = [bytes(c.map(s).buffer()) for c, s in views]
         for away in (["controller"], ["l3d"], ["l3d", "controller"]):
             with self.subTest(away=away):
                 for name in away:
                     world.daemons[name].kill()
                 with concurrent.futures.ThreadPoolExecutor() as pool:
-                    reads = [pool.submit(lambda v: bytes(v[0].map(v[1]).buffer()), view) for view in views]
+                    reads = [
+                        pool.submit(lambda v: bytes(v[0].map(v[1]).buffer()), view)
+                        for view in views
+                    ]
                     time.sleep(1)  # meanwhile they find only node-0
                     for name in away:
                         world.daemons[name].start()
@@ -152,7 +202,9 @@ class Moves(unittest.TestCase):
         world.daemons["node-0"].start()
         wait_for("the shard to be gone", lambda: calls("getShard", id=shard)["shard"].get("gone"))
         for client, view in views:
-            with self.assertRaisesRegex(Exception, "is lost: none of the pools, archives and nodes"):
+            with self.assertRaisesRegex(
+                Exception, "is lost: none of the pools, archives and nodes"
+            ):
                 client.map(view).buffer()
 
 

@@ -34,16 +34,28 @@ class NewModel(ModelCase):
     CLUSTER = {"nodes": 1, "slots": 2, "size": "64MiB"}
 
     def gang(self, job, tp_size, pp_size=1):
-        return [self.session(job=job, pp=pp, tp=tp, pp_size=pp_size, tp_size=tp_size,
-                             world_size=tp_size * pp_size, global_rank=tp_size * pp + tp)
-                for pp in range(pp_size) for tp in range(tp_size)]
+        return [
+            self.session(
+                job=job,
+                pp=pp,
+                tp=tp,
+                pp_size=pp_size,
+                tp_size=tp_size,
+                world_size=tp_size * pp_size,
+                global_rank=tp_size * pp + tp,
+            )
+            for pp in range(pp_size)
+            for tp in range(tp_size)
+        ]
 
     def models(self):
         return [m["name"] for m in self.c.json("model", "ls")["items"]]
 
     def test_a_save_of_nothing_is_refused_and_makes_no_model(self):
         for strict in (True, False):
-            with self.assertRaisesRegex(errors.InvalidArgument, "would be empty: none of its 1 ranks has saved a tensor"):
+            with self.assertRaisesRegex(
+                errors.InvalidArgument, "would be empty: none of its 1 ranks has saved a tensor"
+            ):
                 self.session().save_state_dict({}, 1, model="nothing", strict=strict)
             self.assertNotIn("nothing", self.models())
 
@@ -56,7 +68,7 @@ class NewModel(ModelCase):
         self.assertTrue(same(session.load_state_dict("removed"), state(3)))
 
     def test_a_tensor_named_as_a_piece_keeps_its_name(self):
-        values = {"w.at0of6": torch.arange(6.), "head": torch.ones(2)}
+        values = {"w.at0of6": torch.arange(6.0), "head": torch.ones(2)}
         session = self.session()
         session.save_state_dict(values, 1, model="named")
         self.assertTrue(same(session.load_state_dict("named", kind="all"), values))
@@ -67,8 +79,9 @@ class NewModel(ModelCase):
         reader = self.session()
         self.assertTrue(same(reader.load_state_dict("mine"), state()))
         self.assertEqual(reader.meta(), {"step": 1})
-        again = self.session().save_state_dict(state(7), 2, model="mine",
-                                               optim={f"exp_avg.{n}": t for n, t in state(7).items()})
+        again = self.session().save_state_dict(
+            state(7), 2, model="mine", optim={f"exp_avg.{n}": t for n, t in state(7).items()}
+        )
         self.assertEqual((again.version, again.visible), (2, True))
         self.assertTrue(same(self.session().load_state_dict("mine"), state(7)))
         with self.assertRaisesRegex(errors.InvalidArgument, "missing|expected"):
@@ -83,18 +96,27 @@ class NewModel(ModelCase):
         self.assertEqual((shown["tp"], shown["pp"], shown["config"]["asSaved"]), (2, 2, True))
         text = self.c.run("model", "show", "sliced").stdout
         self.assertIn("only so, as it was saved without a config", text)
-        self.assertIn("source        saved by a client, not imported\narchitecture  unknown\n", text)
+        self.assertIn(
+            "source        saved by a client, not imported\narchitecture  unknown\n", text
+        )
         for i, rank in enumerate(gang):
             self.assertTrue(same(rank.load_state_dict("sliced"), state(i)))
         for sizes in ({"tp_size": 4}, {"pp_size": 1}):
-            with self.assertRaisesRegex(errors.Unsupported, "only be read as it was saved, TP2 x PP2"):
+            with self.assertRaisesRegex(
+                errors.Unsupported, "only be read as it was saved, TP2 x PP2"
+            ):
                 gang[0].load_state_dict("sliced", **sizes)
         with self.assertRaisesRegex(errors.Unsupported, "can't be saved as TP1 x PP2"):
             gang[0].save_state_dict(state(), 2, model="sliced", tp_size=1)
         out = self.c.dir / "sliced"
         self.c.json("model", "export", "sliced", "--out", out)
         self.assertEqual(set(checkpoints.read(out / "mp_rank_01_001.safetensors")[1]), set(state()))
-        self.assertIn("no Hugging Face config", self.c.refuse("model", "export", "sliced", "--format", "hf", "--out", self.c.dir / "sliced-hf"))
+        self.assertIn(
+            "no Hugging Face config",
+            self.c.refuse(
+                "model", "export", "sliced", "--format", "hf", "--out", self.c.dir / "sliced-hf"
+            ),
+        )
 
     def test_a_save_that_fails_leaves_no_model(self):
         gang = self.gang("g2", tp_size=2)
@@ -103,12 +125,16 @@ class NewModel(ModelCase):
         with self.assertRaises(errors.NotFound):
             self.session().load_state_dict("never")
         with self.assertRaisesRegex(errors.InvalidArgument, "b"):
-            gang[1].save_state_dict({"b": torch.zeros(2), "module.b": torch.zeros(2)}, 1, model="never")
+            gang[1].save_state_dict(
+                {"b": torch.zeros(2), "module.b": torch.zeros(2)}, 1, model="never"
+            )
         broken = state(1) | {"b": Unreadable()}
         with self.assertRaisesRegex(RuntimeError, "gone"):
             gang[1].save_state_dict(broken, 1, model="never")
         self.assertNotIn("never", self.models())
-        self.assertEqual([s for s in self.c.json("shard", "ls")["items"] if s["model"] == "never"], [])
+        self.assertEqual(
+            [s for s in self.c.json("shard", "ls")["items"] if s["model"] == "never"], []
+        )
 
     def test_two_gangs_at_once_make_one_model(self):
         gangs = [self.gang("g3", tp_size=1)[0], self.gang("g4", tp_size=1)[0]]
@@ -129,40 +155,57 @@ class NewModel(ModelCase):
     def test_two_gangs_of_other_sizes_do_not_mix(self):
         first = self.gang("g5", tp_size=2)
         first[0].save_state_dict(state(), 1, model="mixed")
-        with self.assertRaisesRegex(errors.Conflict, "is being created as TP2 x PP1, .* as TP1 x PP1: save under"):
+        with self.assertRaisesRegex(
+            errors.Conflict, "is being created as TP2 x PP1, .* as TP1 x PP1: save under"
+        ):
             self.session().save_state_dict(state(), 1, model="mixed")
         self.assertTrue(first[1].save_state_dict(state(1), 1, model="mixed").visible)
 
     def test_a_config_makes_it_like_an_imported_one(self):
         source, data = checkpoints.llama(self.c.dir / "llama", layers=4)
-        config = json.loads((source / "config.json").read_text()) | {"limit": [0.0, float("inf")]}  # no JSON, but Python's
+        config = json.loads((source / "config.json").read_text()) | {
+            "limit": [0.0, float("inf")]
+        }  # no JSON, but Python's
         (source / "config.json").write_text(json.dumps(config))
         for naming in ("local", "te"):
             old, new = f"in-{naming}", f"out-{naming}"
-            self.c.json("model", "import", source, "--name", old, "--tp", 2, "--pp", 2, "--naming", naming)
+            self.c.json(
+                "model", "import", source, "--name", old, "--tp", 2, "--pp", 2, "--naming", naming
+            )
             gang = self.gang(new, tp_size=2, pp_size=2)
-            states = [{n: t.clone() for n, t in r.load_state_dict(old, pp_size=2, tp_size=2).items()} for r in gang]
-            saves = [r.save_state_dict(s, 1, model=new, config=config) for r, s in zip(gang, states)]
+            states = [
+                {n: t.clone() for n, t in r.load_state_dict(old, pp_size=2, tp_size=2).items()}
+                for r in gang
+            ]
+            saves = [
+                r.save_state_dict(s, 1, model=new, config=config) for r, s in zip(gang, states)
+            ]
             self.assertTrue(saves[-1].visible)
             shown = [self.c.json("model", "show", name)["config"] for name in (old, new)]
             self.assertEqual(shown[0], shown[1])
             reader = self.session()
             for pp in range(4):
                 a, b = (reader.load_state_dict(name, pp=pp, tp=1, pp_size=4) for name in (old, new))
-                self.assertEqual({n: t.view(torch.uint8).tolist() for n, t in a.items()},
-                                 {n: t.view(torch.uint8).tolist() for n, t in b.items()})
+                self.assertEqual(
+                    {n: t.view(torch.uint8).tolist() for n, t in a.items()},
+                    {n: t.view(torch.uint8).tolist() for n, t in b.items()},
+                )
             out = self.c.dir / f"hf-{naming}"
             self.c.json("model", "export", new, "--format", "hf", "--out", out)
             self.assertEqual(checkpoints.read(out / "model.safetensors")[1], data)
-            again = [r.save_state_dict(s, 2, model=new, config=config) for r, s in zip(gang, states)]
+            again = [
+                r.save_state_dict(s, 2, model=new, config=config) for r, s in zip(gang, states)
+            ]
             self.assertTrue(again[-1].visible)
             self.assertEqual(reader.model_config()["hf"]["limit"], config["limit"])
         with self.assertRaisesRegex(errors.Conflict, "differs from the given one"):
             gang[0].save_state_dict(states[0], 3, model=new, config=config | {"vocab_size": 60})
-        for change, error, text in (({"intermediate_size": 64}, errors.InvalidArgument, "mlp.linear_fc"),
-                                    ({"vocab_size": 9000}, errors.InvalidArgument, "can't be padded"),
-                                    ({"model_type": "mamba9"}, errors.Unsupported, "mamba9"),
-                                    ({"num_hidden_layers": 0}, errors.InvalidArgument, "num_hidden_layers")):
+        for change, error, text in (
+            ({"intermediate_size": 64}, errors.InvalidArgument, "mlp.linear_fc"),
+            ({"vocab_size": 9000}, errors.InvalidArgument, "can't be padded"),
+            ({"model_type": "mamba9"}, errors.Unsupported, "mamba9"),
+            ({"num_hidden_layers": 0}, errors.InvalidArgument, "num_hidden_layers"),
+        ):
             wrong = self.gang("wrong", tp_size=2, pp_size=2)
             with self.assertRaisesRegex(error, text):
                 for r, s in zip(wrong, states):
@@ -179,6 +222,7 @@ class NewModel(ModelCase):
 
 class Unreadable:
     """A tensor that is lost while the shard is written."""
+
     shape, dtype = (2,), torch.float32
 
     def read_into(self, address, size):
@@ -194,10 +238,12 @@ class Unreadable:
         self.assertIn("a version number from 1", self.c.refuse("model", "show", "two@0", code=2))
         shown = self.c.run("model", "show", "two").stdout
         self.assertNotIn("ERROR", shown)  # there is none
-        row, = [line for line in shown.splitlines() if line.strip().startswith("2 ")]
+        (row,) = [line for line in shown.splitlines() if line.strip().startswith("2 ")]
         self.assertTrue(row.rstrip().endswith("not proved"), row)
         for version in whole["versions"]:
-            self.assertIn(f"\nversion {version['version']} is not proved: {version['unproved']}\n", shown)
+            self.assertIn(
+                f"\nversion {version['version']} is not proved: {version['unproved']}\n", shown
+            )
         self.assertNotIn("version 2", self.c.run("model", "show", "two@1").stdout)
 
 

@@ -34,21 +34,36 @@ command: [/usr/bin/python3, -c, "import helios, os; helios.init(); print(os.getu
   len(helios.load_state_dict()), helios.stats()['path'])"]
 """
 # The package before it was divided.
-OLD = {"usr/lib/libhelios.so.0": "old", "usr/include/helios/helios.h": "old", "usr/lib/helios/python/helios/__init__.py": "old",
-       "usr/bin/helios": "old", "DEBIAN/control": "Package: helios\nVersion: 0.1.0\nArchitecture: all\nMaintainer: nobody\n"
-       "Description: memory-centric platform\n"}
+OLD = {
+    "usr/lib/libhelios.so.0": "old",
+    "usr/include/helios/helios.h": "old",
+    "usr/lib/helios/python/helios/__init__.py": "old",
+    "usr/bin/helios": "old",
+    "DEBIAN/control": (
+        "Package: helios\nVersion: 0.1.0\nArchitecture: all\nMaintainer: nobody\n"
+        "Description: memory-centric platform\n"
+    ),
+}
 
 
 def said(*command, **kwargs):
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=180, check=False, **kwargs)
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, timeout=180, check=False, **kwargs
+    )
     if done.returncode != 0:
-        raise AssertionError(f"{command}: {done.returncode}\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+        raise AssertionError(
+            f"{command}: {done.returncode}\n{done.stdout[-1000:]}{done.stderr[-3000:]}"
+        )
     return done.stdout
 
 
 def fields(deb):
     """The control fields of a package."""
-    return dict(line.split(": ", 1) for line in said("dpkg-deb", "-f", deb).splitlines() if not line.startswith(" "))
+    return dict(
+        line.split(": ", 1)
+        for line in said("dpkg-deb", "-f", deb).splitlines()
+        if not line.startswith(" ")
+    )
 
 
 def setUpModule():
@@ -56,7 +71,9 @@ def setUpModule():
     if not shutil.which("dpkg-shlibdeps"):
         raise unittest.SkipTest("dpkg-dev is not installed")
     made = pathlib.Path(unittest.enterModuleContext(tempfile.TemporaryDirectory()))
-    quick = dict(os.environ, DPKG_DEB_COMPRESSOR_TYPE="none")  # otherwise a third of the test's CPU time goes into xz
+    quick = dict(
+        os.environ, DPKG_DEB_COMPRESSOR_TYPE="none"
+    )  # otherwise a third of the test's CPU time goes into xz
     paths = said(sys.executable, ROOT / "tools/deb.py", BUILD, made, env=quick).split()
     DEBS = {pathlib.Path(deb).name.partition("_")[0]: deb for deb in paths}
 
@@ -69,28 +86,50 @@ class Package(unittest.TestCase):
         for deb in DEBS.values():
             said("dpkg-deb", "-x", deb, cls.root)
         # Hides the build, so that it is not found by accident.
-        cls.env = {k: v for k, v in os.environ.items() if not k.startswith(("HELIOS_", "PYTHONPATH", "LD_"))}
+        cls.env = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("HELIOS_", "PYTHONPATH", "LD_"))
+        }
 
     def files(self, package):
         """Paths of a package's files, directories left out."""
-        return [line.split()[5][1:] for line in said("dpkg-deb", "-c", DEBS[package]).splitlines() if line[0] != "d"]
+        return [
+            line.split()[5][1:]
+            for line in said("dpkg-deb", "-c", DEBS[package]).splitlines()
+            if line[0] != "d"
+        ]
 
     def test_library_headers_programs_and_python_are_packages_of_their_own(self):
         self.assertEqual(set(DEBS), set(PACKAGES))
-        homes = {"/usr/lib/libhelios.so.0": "libhelios0", "/usr/lib/libhelios.so": "libhelios-dev",
-                 "/usr/include/helios/helios.h": "libhelios-dev", "/usr/lib/pkgconfig/helios.pc": "libhelios-dev",
-                 "/usr/bin/helios": "helios", "/usr/bin/helios-agent": "helios", "/etc/helios/helios.yaml": "helios",
-                 "/usr/lib/sysusers.d/helios.conf": "helios", "/usr/share/doc/helios/job.md": "helios",
-                 "/usr/share/doc/helios/examples/job.yaml": "helios",
-                 "/usr/lib/helios/python/helios/__init__.py": "python3-helios"}
+        homes = {
+            "/usr/lib/libhelios.so.0": "libhelios0",
+            "/usr/lib/libhelios.so": "libhelios-dev",
+            "/usr/include/helios/helios.h": "libhelios-dev",
+            "/usr/lib/pkgconfig/helios.pc": "libhelios-dev",
+            "/usr/bin/helios": "helios",
+            "/usr/bin/helios-agent": "helios",
+            "/etc/helios/helios.yaml": "helios",
+            "/usr/lib/sysusers.d/helios.conf": "helios",
+            "/usr/share/doc/helios/job.md": "helios",
+            "/usr/share/doc/helios/examples/job.yaml": "helios",
+            "/usr/lib/helios/python/helios/__init__.py": "python3-helios",
+        }
         found = {file: package for package in DEBS for file in self.files(package) if file in homes}
         self.assertEqual(found, homes)
 
     def test_no_file_is_in_two_packages_and_none_is_bytecode(self):
         files = [file for package in DEBS for file in self.files(package)]
         self.assertEqual([f for f in files if files.count(f) > 1], [])
-        self.assertEqual([line for deb in DEBS.values() for line in said("dpkg-deb", "-c", deb).splitlines()
-                          if "__pycache__" in line], [])
+        self.assertEqual(
+            [
+                line
+                for deb in DEBS.values()
+                for line in said("dpkg-deb", "-c", deb).splitlines()
+                if "__pycache__" in line
+            ],
+            [],
+        )
 
     def test_everything_belongs_to_root_and_is_readable(self):
         for deb in DEBS.values():
@@ -99,13 +138,22 @@ class Package(unittest.TestCase):
 
     def test_every_package_has_copyright_and_changelog(self):
         for package in DEBS:
-            self.assertIn("License: Apache-2.0", (self.root / f"usr/share/doc/{package}/copyright").read_text())
-            with gzip.open(self.root / f"usr/share/doc/{package}/changelog.Debian.gz", "rt") as changelog:
-                self.assertTrue(changelog.readline().startswith(f"helios ({fields(DEBS[package])['Version']})"))
+            self.assertIn(
+                "License: Apache-2.0",
+                (self.root / f"usr/share/doc/{package}/copyright").read_text(),
+            )
+            with gzip.open(
+                self.root / f"usr/share/doc/{package}/changelog.Debian.gz", "rt"
+            ) as changelog:
+                self.assertTrue(
+                    changelog.readline().startswith(f"helios ({fields(DEBS[package])['Version']})")
+                )
 
     def test_they_depend_on_what_they_load_late_and_are_not_linked_with_it(self):
-        for package, file, late in (("helios", "usr/bin/helios", ("libcurl4", "libucx0", "libzmq5")),
-                                    ("libhelios0", "usr/lib/libhelios.so.0", ("libucx0",))):
+        for package, file, late in (
+            ("helios", "usr/bin/helios", ("libcurl4", "libucx0", "libzmq5")),
+            ("libhelios0", "usr/lib/libhelios.so.0", ("libucx0",)),
+        ):
             linked = said("objdump", "-p", self.root / file)
             for library in late:
                 self.assertIn(library, fields(DEBS[package])["Depends"])
@@ -127,23 +175,49 @@ class Package(unittest.TestCase):
                 self.assertEqual(fields(DEBS[package])[field], "helios (<< 0.1.0-1)")
 
     def test_the_configuration_is_a_conffile_that_says_nothing_by_itself(self):
-        self.assertEqual(said("dpkg-deb", "-I", DEBS["helios"], "conffiles"), "/etc/helios/helios.yaml\n")
-        shown = json.loads(said(self.root / "usr/bin/helios", "conf", "-o", "json",
-                                env=dict(self.env, HELIOS_CONFIG=str(self.root / "etc/helios/helios.yaml"),
-                                         HELIOS_STATE=str(self.dir / "none"))))["items"]  # no cluster that runs here
+        self.assertEqual(
+            said("dpkg-deb", "-I", DEBS["helios"], "conffiles"), "/etc/helios/helios.yaml\n"
+        )
+        shown = json.loads(
+            said(
+                self.root / "usr/bin/helios",
+                "conf",
+                "-o",
+                "json",
+                env=dict(
+                    self.env,
+                    HELIOS_CONFIG=str(self.root / "etc/helios/helios.yaml"),
+                    HELIOS_STATE=str(self.dir / "none"),
+                ),
+            )
+        )[
+            "items"
+        ]  # no cluster that runs here
         self.assertEqual([o["name"] for o in shown if o["origin"] != "default"], [])
 
     def test_a_program_is_built_against_the_headers(self):
         source, out = self.dir / "version.c", self.dir / "version"
-        source.write_text('#include <helios/helios.h>\n#include <stdio.h>\nint main(void) { puts(helios_version()); return 0; }\n')
-        flags = said("pkg-config", "--cflags", "--libs", "helios",
-                     env=dict(self.env, PKG_CONFIG_PATH=str(self.root / "usr/lib/pkgconfig"))).split()
+        source.write_text(
+            '#include <helios/helios.h>\n#include <stdio.h>\nint main(void) {'
+            ' puts(helios_version()); return 0; }\n'
+        )
+        flags = said(
+            "pkg-config",
+            "--cflags",
+            "--libs",
+            "helios",
+            env=dict(self.env, PKG_CONFIG_PATH=str(self.root / "usr/lib/pkgconfig")),
+        ).split()
         said("cc", "-o", out, source, *flags, f"-Wl,-rpath,{self.root}/usr/lib")
-        self.assertEqual(said(out, env=self.env).strip(), fields(DEBS["libhelios0"])["Version"].partition("-")[0])
+        self.assertEqual(
+            said(out, env=self.env).strip(), fields(DEBS["libhelios0"])["Version"].partition("-")[0]
+        )
 
     def test_every_unit_starts_an_installed_program_with_options_that_it_has(self):
         units = sorted((self.root / "usr/lib/systemd/system").glob("*.service"))
-        self.assertEqual([u.stem for u in units], ["helios-agent", "helios-controller", "helios-l3d"])
+        self.assertEqual(
+            [u.stem for u in units], ["helios-agent", "helios-controller", "helios-l3d"]
+        )
         for unit in units:
             parsed = configparser.RawConfigParser(strict=False)
             parsed.optionxform = str
@@ -157,14 +231,33 @@ class Package(unittest.TestCase):
         text = (self.root / "etc/helios/helios.yaml").read_text()
         conf = self.dir / "helios.yaml"
         conf.write_text(re.sub(r"^#(?! \S)", "", text, flags=re.M))  # everything but sentences
-        shown = json.loads(said(self.root / "usr/bin/helios", "conf", "--config", conf, "-o", "json", env=self.env))["items"]
-        found = {option["name"]: option["value"] for option in shown if option["origin"].startswith(f"file {conf}:")}
-        self.assertEqual(found, {"plane.management": "10.0.0.0/16", "plane.backbone": "10.1.0.0/16", "plane.migration": "10.2.0.0/16",
-                                 "auth.secret_file": "/etc/helios/secret",
-                                 "plane.backbone_rate": str(100 * 10**9), "l3.size": str(512 << 30),
-                                 "controller.l3": "10.0.0.1:7402", "archive.url": "dir:/srv/helios", "archive.mode": "write-behind",
-                                 "agent.controller": "10.0.0.1:7400", "agent.l2_size": str(64 << 30),
-                                 "agent.devices": "cuda:0,cuda:1", "agent.log_max": str(64 << 20), "log.level": "info"})
+        shown = json.loads(
+            said(self.root / "usr/bin/helios", "conf", "--config", conf, "-o", "json", env=self.env)
+        )["items"]
+        found = {
+            option["name"]: option["value"]
+            for option in shown
+            if option["origin"].startswith(f"file {conf}:")
+        }
+        self.assertEqual(
+            found,
+            {
+                "plane.management": "10.0.0.0/16",
+                "plane.backbone": "10.1.0.0/16",
+                "plane.migration": "10.2.0.0/16",
+                "auth.secret_file": "/etc/helios/secret",
+                "plane.backbone_rate": str(100 * 10**9),
+                "l3.size": str(512 << 30),
+                "controller.l3": "10.0.0.1:7402",
+                "archive.url": "dir:/srv/helios",
+                "archive.mode": "write-behind",
+                "agent.controller": "10.0.0.1:7400",
+                "agent.l2_size": str(64 << 30),
+                "agent.devices": "cuda:0,cuda:1",
+                "agent.log_max": str(64 << 20),
+                "log.level": "info",
+            },
+        )
 
     def test_a_rank_imports_what_was_installed(self):
         env = dict(self.env, HELIOS_STATE=str(self.dir / "state"))
@@ -174,7 +267,9 @@ class Package(unittest.TestCase):
         job.write_text(JOB % sys.executable)
         said(helios, "up", "--nodes", 1, "--slots", 1, "--l3-size", "64MiB", env=env)
         try:
-            said(helios, "model", "import", directory, "--name", "toy", "--tp", 1, "--pp", 1, env=env)
+            said(
+                helios, "model", "import", directory, "--name", "toy", "--tp", 1, "--pp", 1, env=env
+            )
             said(helios, "submit", job, env=env)
             wait_for("the job to end", lambda: "succeeded" in said(helios, "list", env=env), 60)
             log = said(helios, "logs", "who", "--rank", 0, env=env)
@@ -184,8 +279,11 @@ class Package(unittest.TestCase):
 
     def test_the_packages_are_found_by_the_systems_python(self):
         site = self.root / "usr/lib/python3/dist-packages"
-        ask = (f"import site; site.addsitedir({str(site)!r})\nimport helios, hybridps, maco\nimport helios._abi, hybridps._abi\n"
-               "print(helios.__file__, helios._abi.library()._name, hybridps._abi.load_library()._name)")
+        ask = (
+            f"import site; site.addsitedir({str(site)!r})\nimport helios, hybridps, maco\nimport"
+            " helios._abi, hybridps._abi\nprint(helios.__file__, helios._abi.library()._name,"
+            " hybridps._abi.load_library()._name)"
+        )
         package, library, same = said(sys.executable, "-c", ask, env=self.env, cwd=self.dir).split()
         self.assertTrue(package.startswith(f"{self.root}/usr/lib/helios/python/"), package)
         self.assertEqual((library, same), (f"{self.root}/usr/lib/libhelios.so.0",) * 2)
@@ -204,7 +302,12 @@ class OnMachine(unittest.TestCase):
         cls.machine.path("/var/lib/man-db/auto-update").unlink(missing_ok=True)
         for deb in DEBS.values():
             cls.machine.copy(deb, "/root/debs")
-        if " installed" in cls.machine.run("dpkg-query", "-W", "-f=${Package} ${db:Status-Status} ", *PACKAGES).stdout:
+        if (
+            " installed"
+            in cls.machine.run(
+                "dpkg-query", "-W", "-f=${Package} ${db:Status-Status} ", *PACKAGES
+            ).stdout
+        ):
             raise unittest.SkipTest("helios is installed here")
         cls.begin()
 
@@ -219,17 +322,29 @@ class OnMachine(unittest.TestCase):
 
 class Installed(OnMachine):
     def test_there_is_a_system_user_and_no_unit_is_enabled(self):
-        name, _, uid, _, _, home, shell = self.machine.said("getent", "passwd", "helios").strip().split(":")
+        name, _, uid, _, _, home, shell = (
+            self.machine.said("getent", "passwd", "helios").strip().split(":")
+        )
         self.assertEqual((name, home, shell), ("helios", "/var/lib/helios", "/usr/sbin/nologin"))
         self.assertLess(int(uid), 1000)
-        self.assertEqual(self.machine.run("sh", "-c", "ls -d /etc/systemd/system/*/helios* 2>/dev/null").stdout, "")
+        self.assertEqual(
+            self.machine.run("sh", "-c", "ls -d /etc/systemd/system/*/helios* 2>/dev/null").stdout,
+            "",
+        )
 
     def test_programs_library_and_packages_are_found_without_any_setting(self):
         self.assertRegex(self.machine.said("helios", "--version"), r"^helios \d")
-        ask = ("import helios._abi, importlib.util as i; print(helios._abi.library()._name, i.find_spec('hybridps').origin, "
-               "i.find_spec('maco').origin)")
-        self.assertEqual(self.machine.said("/usr/bin/python3", "-c", ask).split(), [
-            "/usr/lib/libhelios.so.0", *(f"/usr/lib/helios/python/{name}/__init__.py" for name in ("hybridps", "maco"))])
+        ask = (
+            "import helios._abi, importlib.util as i; print(helios._abi.library()._name,"
+            " i.find_spec('hybridps').origin, i.find_spec('maco').origin)"
+        )
+        self.assertEqual(
+            self.machine.said("/usr/bin/python3", "-c", ask).split(),
+            [
+                "/usr/lib/libhelios.so.0",
+                *(f"/usr/lib/helios/python/{name}/__init__.py" for name in ("hybridps", "maco")),
+            ],
+        )
         self.assertIn("libhelios.so.0 ", self.machine.said("ldconfig", "-p"))
 
     def start_unit(self, name):
@@ -240,29 +355,62 @@ class Installed(OnMachine):
         service = unit["Service"]
         user = service.get("User", "root")
         if "StateDirectory" in service:
-            self.machine.said("install", "-d", "-o", user, "-m", service["StateDirectoryMode"], f"/var/lib/{service['StateDirectory']}")
+            self.machine.said(
+                "install",
+                "-d",
+                "-o",
+                user,
+                "-m",
+                service["StateDirectoryMode"],
+                f"/var/lib/{service['StateDirectory']}",
+            )
         confine = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
         if service.get("NoNewPrivileges") == "yes":
             confine.append("--no-new-privs")
         if service.get("CapabilityBoundingSet") == "":
             confine.append("--bounding-set=-all")
-        self.machine.start(f"/run/{name}.log", *confine, "sh", "-c",
-                           f"umask {service.get('UMask', '0022')}; exec {service['ExecStart']}")
+        self.machine.start(
+            f"/run/{name}.log",
+            *confine,
+            "sh",
+            "-c",
+            f"umask {service.get('UMask', '0022')}; exec {service['ExecStart']}",
+        )
 
     def test_the_services_run_a_job_with_the_secret_and_pool_and_catalogue_of_their_own_user(self):
-        self.machine.path("/etc/helios/helios.yaml").write_text("l3: {size: 64MiB}\nauth: {secret_file: /etc/helios/secret}\n")
-        directory, _ = checkpoints.llama(self.machine.path("/tmp/hf"), layers=2, hidden=64, ffn=128, seed=5)
+        self.machine.path("/etc/helios/helios.yaml").write_text(
+            "l3: {size: 64MiB}\nauth: {secret_file: /etc/helios/secret}\n"
+        )
+        directory, _ = checkpoints.llama(
+            self.machine.path("/tmp/hf"), layers=2, hidden=64, ffn=128, seed=5
+        )
         self.machine.path("/tmp/job.yaml").write_text(PATH_JOB)
         self.machine.said("chmod", "-R", "go+rX", "/tmp/hf")
         for name in ("l3d", "controller", "agent"):
             self.start_unit(name)
         try:
-            wait_for("L3 to serve", lambda: "serving" in self.machine.path("/run/l3d.log").read_text(), 60)
-            wait_for("the node to be ready", lambda: "ready" in self.machine.run(*CLUSTER, "nodes").stdout, 60)
-            self.machine.said(*CLUSTER, "model", "import", "/tmp/hf", "--name", "toy", "--tp", 1, "--pp", 1)
+            wait_for(
+                "L3 to serve",
+                lambda: "serving" in self.machine.path("/run/l3d.log").read_text(),
+                60,
+            )
+            wait_for(
+                "the node to be ready",
+                lambda: "ready" in self.machine.run(*CLUSTER, "nodes").stdout,
+                60,
+            )
+            self.machine.said(
+                *CLUSTER, "model", "import", "/tmp/hf", "--name", "toy", "--tp", 1, "--pp", 1
+            )
             stranger = self.machine.run("env", "HELIOS_AUTH_SECRET_FILE=none", *CLUSTER, "nodes")
-            job = json.loads(self.machine.said(*CLUSTER, "submit", "/tmp/job.yaml", "-o", "json"))["id"]
-            wait_for("the job to end", lambda: re.search("succeeded|failed", self.machine.said(*CLUSTER, "describe", job)), 60)
+            job = json.loads(self.machine.said(*CLUSTER, "submit", "/tmp/job.yaml", "-o", "json"))[
+                "id"
+            ]
+            wait_for(
+                "the job to end",
+                lambda: re.search("succeeded|failed", self.machine.said(*CLUSTER, "describe", job)),
+                60,
+            )
             log = self.machine.said(*CLUSTER, "logs", job)
         except BaseException:
             for file in sorted(self.machine.path("/run").glob("*.log")):
@@ -272,13 +420,30 @@ class Installed(OnMachine):
         self.assertIn("the server wants the cluster's secret", stranger.stdout)
         self.assertRegex(log, r"(?m)^0 /usr/lib/helios/python/helios/__init__\.py .*\d+ shm$")
         uid = self.machine.said("id", "-u", "helios").strip()
-        self.assertEqual(self.machine.said("stat", "-c", "%U %a", f"/dev/shm/helios-{uid}-default.pool"), "helios 600\n")
-        self.assertEqual(self.machine.said("stat", "-c", "%U %a", "/var/lib/helios/controller"), "helios 700\n")
-        readable = self.machine.said("find", "/var/lib/helios/controller", "/dev/shm", "-type", "f", "-user", "helios", "-perm", "/077")
+        self.assertEqual(
+            self.machine.said("stat", "-c", "%U %a", f"/dev/shm/helios-{uid}-default.pool"),
+            "helios 600\n",
+        )
+        self.assertEqual(
+            self.machine.said("stat", "-c", "%U %a", "/var/lib/helios/controller"), "helios 700\n"
+        )
+        readable = self.machine.said(
+            "find",
+            "/var/lib/helios/controller",
+            "/dev/shm",
+            "-type",
+            "f",
+            "-user",
+            "helios",
+            "-perm",
+            "/077",
+        )
         self.assertEqual(readable, "")
 
     def test_there_is_a_secret_for_the_daemons_and_nobody_else_which_stays(self):
-        self.assertEqual(self.machine.said("stat", "-c", "%U %G %a", "/etc/helios/secret"), "root helios 640\n")
+        self.assertEqual(
+            self.machine.said("stat", "-c", "%U %G %a", "/etc/helios/secret"), "root helios 640\n"
+        )
         secret = self.machine.path("/etc/helios/secret").read_text()
         self.assertGreater(len(secret), 40)
         self.install()
@@ -306,9 +471,15 @@ class Replaced(OnMachine):
         cls.machine.said("dpkg", "-i", "/root/old.deb")
         cls.install()
 
-    def test_the_undivided_package_is_replaced_and_nothing_of_the_new_ones_stays_but_data_of_a_cluster(self):
-        for file, package in (("/usr/lib/libhelios.so.0", "libhelios0"), ("/usr/include/helios/helios.h", "libhelios-dev"),
-                              ("/usr/lib/helios/python/helios/__init__.py", "python3-helios"), ("/usr/bin/helios", "helios")):
+    def test_the_undivided_package_is_replaced_and_nothing_of_the_new_ones_stays_but_data_of_a_cluster(
+        self,
+    ):
+        for file, package in (
+            ("/usr/lib/libhelios.so.0", "libhelios0"),
+            ("/usr/include/helios/helios.h", "libhelios-dev"),
+            ("/usr/lib/helios/python/helios/__init__.py", "python3-helios"),
+            ("/usr/bin/helios", "helios"),
+        ):
             self.assertEqual(self.machine.said("dpkg", "-S", file), f"{package}: {file}\n")
         self.assertEqual(self.machine.run("dpkg", "-V", *PACKAGES).stdout, "")
         # And purged, after root's Python has written bytecode beside the packages.
@@ -320,7 +491,12 @@ class Replaced(OnMachine):
         self.assertNotIn("not empty", told)
         self.assertIn("/var/lib/helios", told)
         self.assertEqual(data.read_text(), "models")
-        for gone in ("/etc/helios", "/usr/lib/helios", "/usr/share/helios", "/usr/share/doc/helios"):
+        for gone in (
+            "/etc/helios",
+            "/usr/lib/helios",
+            "/usr/share/helios",
+            "/usr/share/doc/helios",
+        ):
             self.assertFalse(self.machine.path(gone).exists(), gone)
 
 
@@ -335,17 +511,27 @@ class Image(unittest.TestCase):
     @classmethod
     def make(cls, *args, out=".", names=()):
         """NAME -> path."""
-        paths = said(sys.executable, ROOT / "tools/image.py", *args, pathlib.Path(DEBS["helios"]).parent, cls.dir / out, *names).split()
+        paths = said(
+            sys.executable,
+            ROOT / "tools/image.py",
+            *args,
+            pathlib.Path(DEBS["helios"]).parent,
+            cls.dir / out,
+            *names,
+        ).split()
         return {pathlib.Path(p).name.partition("_")[0]: pathlib.Path(p) for p in paths}
 
     def layer(self, image, path=None):
         """Its configuration, and its layer as an open tar."""
         whole = self.enterContext(tarfile.open(path or self.paths[image]))
-        manifest, = json.load(whole.extractfile("manifest.json"))
+        (manifest,) = json.load(whole.extractfile("manifest.json"))
         config = json.load(whole.extractfile(manifest["Config"]))
-        layer, = manifest["Layers"]
+        (layer,) = manifest["Layers"]
         data = whole.extractfile(layer)
-        self.assertEqual([f"sha256:{hashlib.file_digest(data, 'sha256').hexdigest()}"], config["rootfs"]["diff_ids"])
+        self.assertEqual(
+            [f"sha256:{hashlib.file_digest(data, 'sha256').hexdigest()}"],
+            config["rootfs"]["diff_ids"],
+        )
         data.seek(0)
         return manifest, config, self.enterContext(tarfile.open(fileobj=data))
 
@@ -355,9 +541,11 @@ class Image(unittest.TestCase):
         self.assertEqual(manifest["RepoTags"], [f"helios:{version}", "helios:latest"])
         self.assertEqual(config["config"]["User"], "65534:65534")
         members = {m.name: m for m in layer}
-        self.assertEqual({n for n in members if n.startswith("etc/") and members[n].isfile()},
-                         {"etc/passwd", "etc/group", "etc/nsswitch.conf"} |
-                         {n for n in ("etc/ssl/certs/ca-certificates.crt",) if n in members})
+        self.assertEqual(
+            {n for n in members if n.startswith("etc/") and members[n].isfile()},
+            {"etc/passwd", "etc/group", "etc/nsswitch.conf"}
+            | {n for n in ("etc/ssl/certs/ca-certificates.crt",) if n in members},
+        )
         self.assertEqual([n for n, m in members.items() if m.mode & 0o6000 or m.mtime], [])
         self.assertNotIn("usr/bin/dash", members)
         for name in Package.files(self, "helios"):
@@ -368,27 +556,59 @@ class Image(unittest.TestCase):
     def test_programs_start_in_it_and_python_finds_helios(self):
         root = self.dir / "root"
         self.layer("helios-rank")[2].extractall(root)
-        for command in (["helios-ranktable", "--version"], ["helios-controller", "--help"], ["helios-l3d", "--help"], ["helios-agent", "--help"],
-                        ["sh", "-c", "python3 -c 'import helios; print(helios.__file__)' && cat /etc/passwd"],
-                        ["sh", "-c", "cd /tmp && mkdir d && mkfifo d/f && rm -r d && sleep 0"],  # as ranks that share a container
-                        ["helios-run", "--help"], ["helios-run", "helios", "--version"]):
+        for command in (
+            ["helios-ranktable", "--version"],
+            ["helios-controller", "--help"],
+            ["helios-l3d", "--help"],
+            ["helios-agent", "--help"],
+            ["sh", "-c", "python3 -c 'import helios; print(helios.__file__)' && cat /etc/passwd"],
+            [
+                "sh",
+                "-c",
+                "cd /tmp && mkdir d && mkfifo d/f && rm -r d && sleep 0",
+            ],  # as ranks that share a container
+            ["helios-run", "--help"],
+            ["helios-run", "helios", "--version"],
+        ):
             said("chroot", "--userspec=65534:65534", root, "/usr/bin/env", *command)
 
-    @unittest.skipUnless(shutil.which("buildah") and os.geteuid() == 0, "buildah is not installed, or we are not root")
+    @unittest.skipUnless(
+        shutil.which("buildah") and os.geteuid() == 0,
+        "buildah is not installed, or we are not root",
+    )
     def test_buildah_builds_the_same_from_the_containerfile(self):
         path = self.make("--buildah", out="built", names=["helios-rank"])["helios-rank"]
-        (_, config, layer), (_, ours, written) = self.layer("helios-rank", path), self.layer("helios-rank")
+        (_, config, layer), (_, ours, written) = self.layer("helios-rank", path), self.layer(
+            "helios-rank"
+        )
         for key in ("User", "Env", "Cmd", "WorkingDir"):
             self.assertEqual(config["config"][key], ours["config"][key], key)
         self.assertLessEqual(ours["config"]["Labels"].items(), config["config"]["Labels"].items())
-        self.assertEqual(*({m.name: (m.type, m.size, m.mode & 0o7777, m.uid, m.linkname) for m in tar if m.name != "."}
-                           for tar in (layer, written)))
+        self.assertEqual(
+            *(
+                {
+                    m.name: (m.type, m.size, m.mode & 0o7777, m.uid, m.linkname)
+                    for m in tar
+                    if m.name != "."
+                }
+                for tar in (layer, written)
+            )
+        )
 
     def test_an_engine_takes_it(self):
         command = ["/usr/bin/helios-ranktable", "--version"]
         if shutil.which("buildah") and os.geteuid() == 0:
-            store = ["--root", self.dir / "store", "--runroot", self.dir / "run", "--storage-driver", "vfs"]
-            name = said("buildah", *store, "from", f"docker-archive:{self.paths['helios']}").split()[-1]
+            store = [
+                "--root",
+                self.dir / "store",
+                "--runroot",
+                self.dir / "run",
+                "--storage-driver",
+                "vfs",
+            ]
+            name = said(
+                "buildah", *store, "from", f"docker-archive:{self.paths['helios']}"
+            ).split()[-1]
             text = said("buildah", *store, "run", "--isolation", "chroot", name, "--", *command)
         else:
             if dockerd.missing():

@@ -33,7 +33,9 @@ class Place(unittest.TestCase):
         return {k["node"] for k in plan["containers"]}
 
     def states(self, c):
-        return {line.split(":")[0]: line.split()[1] for line in c.run("nodes").stdout.splitlines()[1:]}
+        return {
+            line.split(":")[0]: line.split()[1] for line in c.run("nodes").stdout.splitlines()[1:]
+        }
 
     def ready(self, c):
         return all(n["state"] == "ready" for n in c.json("nodes")["items"])
@@ -44,21 +46,31 @@ class Place(unittest.TestCase):
             switches.flush()
             with cluster(nodes=4, slots=2, env={"HELIOS_NODES_SWITCHES": switches.name}) as c:
                 wait_for("the nodes", lambda: self.ready(c))
-                at = {n["node"]["name"]: (n["node"]["leaf"], n["node"]["spine"]) for n in c.json("nodes")["items"]}
-                self.assertEqual((at["node-1"], at["node-2"]), (("leaf-0", "spine-0"), ("leaf-1", "spine-0")))
+                at = {
+                    n["node"]["name"]: (n["node"]["leaf"], n["node"]["spine"])
+                    for n in c.json("nodes")["items"]
+                }
+                self.assertEqual(
+                    (at["node-1"], at["node-2"]), (("leaf-0", "spine-0"), ("leaf-1", "spine-0"))
+                )
                 self.rules(c)
                 self.drains(c)
                 self.defrags(c)
 
     def rules(self, c):
-        self.assertEqual(self.nodes_of(self.plan(c, 4, 1, "tensor: leaf required")), {"node-0", "node-1"})
+        self.assertEqual(
+            self.nodes_of(self.plan(c, 4, 1, "tensor: leaf required")), {"node-0", "node-1"}
+        )
         never = self.plan(c, 6, 1, "tensor: leaf required")
         self.assertEqual((never["feasible"], never["never"]), (False, True))
         self.assertIn("within one leaf", never["reason"])
         self.assertIn("within one leaf", c.refuse("submit", c.dir / "plan.yaml"))
         wide = self.plan(c, 6, 1, "tensor: leaf preferred")
         self.assertTrue(wide["feasible"])
-        self.assertIn("1 of 1 tensor-parallel group is not within one leaf, as placement prefers", wide["warnings"])
+        self.assertIn(
+            "1 of 1 tensor-parallel group is not within one leaf, as placement prefers",
+            wide["warnings"],
+        )
         self.assertIn("server required", c.refuse("plan", self.broken(c)))
 
     def broken(self, c):
@@ -73,7 +85,10 @@ class Place(unittest.TestCase):
         drained = c.json("node", "drain", "node-0")
         self.assertEqual((drained["changed"], drained["jobs"]), (True, [job]))
         self.assertEqual(c.json("node", "drain", "node-0")["changed"], False)
-        self.assertEqual(self.states(c), {"node-0": "draining", "node-1": "ready", "node-2": "ready", "node-3": "drained"})
+        self.assertEqual(
+            self.states(c),
+            {"node-0": "draining", "node-1": "ready", "node-2": "ready", "node-3": "drained"},
+        )
         self.assertIn("bad DIMM", c.run("nodes").stdout)
         self.assertRegex(c.refuse("node", "drain", "node-9"), "no node 'node-9'")
         self.assertEqual(self.nodes_of(self.plan(c, 2, 1, "")), {"node-2"})
@@ -89,15 +104,22 @@ class Place(unittest.TestCase):
 
         for node in ("node-1", "node-2"):
             c.json("node", "drain", node)
-        stuck = c.submit(JOB % (8, 1, c.dir / "stop", ""))  # ending jobs would not help, with all servers drained
-        said = wait_for("its reason", lambda: (e := c.json("explain", stuck))["reason"] == "NotEnoughFreeSlots" and e)
+        stuck = c.submit(
+            JOB % (8, 1, c.dir / "stop", "")
+        )  # ending jobs would not help, with all servers drained
+        said = wait_for(
+            "its reason",
+            lambda: (e := c.json("explain", stuck))["reason"] == "NotEnoughFreeSlots" and e,
+        )
         self.assertIn("`helios node undrain` of a drained server", said["remedy"])
         c.json("cancel", stuck)
         for node in ("node-1", "node-2"):
             c.json("node", "undrain", node)
 
         self.assertEqual(c.json("node", "undrain", "node-3")["changed"], True)
-        self.assertEqual(self.nodes_of(self.plan(c, 4, 1, "tensor: leaf required")), {"node-2", "node-3"})
+        self.assertEqual(
+            self.nodes_of(self.plan(c, 4, 1, "tensor: leaf required")), {"node-2", "node-3"}
+        )
         (c.dir / "stop").touch()
         c.wait_job(job, "succeeded")
         self.assertIn("cp 0 of 1", c.log(job))
@@ -119,16 +141,26 @@ class Place(unittest.TestCase):
         plan = json.loads(c.run("plan", c.dir / "plan.yaml", "--defrag", "-o", "json").stdout)
         self.assertEqual((plan["feasible"], plan["never"]), (False, False))
         move = plan["defrag"]["moves"][0]
-        self.assertEqual((len(plan["defrag"]["moves"]), move["job"], move["containers"]), (1, jobs[0], 2))
-        self.assertTrue(set(move["from"]) <= {"node-0", "node-1"} and set(move["to"]) <= {"node-2", "node-3"}, move)
+        self.assertEqual(
+            (len(plan["defrag"]["moves"]), move["job"], move["containers"]), (1, jobs[0], 2)
+        )
+        self.assertTrue(
+            set(move["from"]) <= {"node-0", "node-1"} and set(move["to"]) <= {"node-2", "node-3"},
+            move,
+        )
         self.assertEqual(set(plan["defrag"]["nodes"]), {"node-0", "node-1"})
         shown = c.run("plan", c.dir / "plan.yaml", "--defrag")
         self.assertEqual(shown.returncode, 1)
         self.assertIn("it fits on node-0, node-1 once these have restarted elsewhere", shown.stdout)
-        for tensor, said in ((1, "it fits as it is: no gang has to move"), (8, "moving frees no slots")):
+        for tensor, said in (
+            (1, "it fits as it is: no gang has to move"),
+            (8, "moving frees no slots"),
+        ):
             (c.dir / "other.yaml").write_text(JOB % (tensor, 1, c.dir / "stop", ""))
             self.assertIn(said, c.run("plan", c.dir / "other.yaml", "--defrag").stdout)
-        self.assertEqual([c.job(j)["state"] for j in jobs], ["running", "running"])  # nothing was moved
+        self.assertEqual(
+            [c.job(j)["state"] for j in jobs], ["running", "running"]
+        )  # nothing was moved
         (c.dir / "stop").touch()
         for job in jobs:
             c.wait_job(job, "succeeded")

@@ -20,7 +20,11 @@ def memory_of(pid):
     """The limit of its cgroup, v1 or v2."""
     groups = pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii")
     first = re.search(r"^\d+:memory:(.*)$", groups, re.M)
-    path = f"/sys/fs/cgroup/memory{first[1]}/memory.limit_in_bytes" if first else f"/sys/fs/cgroup{groups.partition('::')[2].strip()}/memory.max"
+    path = (
+        f"/sys/fs/cgroup/memory{first[1]}/memory.limit_in_bytes"
+        if first
+        else f"/sys/fs/cgroup{groups.partition('::')[2].strip()}/memory.max"
+    )
     return int(pathlib.Path(path).read_text(encoding="ascii"))
 
 
@@ -48,11 +52,19 @@ class Podman(unittest.TestCase):
         cls.bin.mkdir()
         (cls.bin / "podman").symlink_to(shutil.which("podman"))
         path = [p for p in os.environ["PATH"].split(":") if not pathlib.Path(p, "podman").exists()]
-        cls.c = Cluster.of_class(cls, nodes=1, slots=2, up=("--executor", "podman"), env={"PATH": ":".join([str(cls.bin), *path])})
+        cls.c = Cluster.of_class(
+            cls,
+            nodes=1,
+            slots=2,
+            up=("--executor", "podman"),
+            env={"PATH": ":".join([str(cls.bin), *path])},
+        )
         cls.jobs = podman.Jobs(cls.c, 120, print)
 
     def test_1_a_gang_runs_in_its_image_with_mounts_memory_log_and_exit_code(self):
-        self.jobs.gang(lambda pids: self.assertEqual({memory_of(pid) for pid in pids.values()}, {64 << 20}))
+        self.jobs.gang(
+            lambda pids: self.assertEqual({memory_of(pid) for pid in pids.values()}, {64 << 20})
+        )
 
     def test_2_a_stop_lets_the_ranks_say_goodbye(self):
         self.jobs.stop()
@@ -75,9 +87,20 @@ class Podman(unittest.TestCase):
 
     def test_7_podman_passes_the_suite_of_all_executors(self):
         env = {**os.environ, "HELIOS_TEST_ENGINE": "podman", "HELIOS_TEST_IMAGE": podman.IMAGE}
-        done = subprocess.run([SUITE], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=False)
+        done = subprocess.run(
+            [SUITE],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertEqual(re.findall(r"SKIPPED \] (\w+)\n\[ RUN|SKIPPED \] (\w+)\n\[=", done.stdout), [("", "an_engine_that_is_down_is_the_reason")])
+        self.assertEqual(
+            re.findall(r"SKIPPED \] (\w+)\n\[ RUN|SKIPPED \] (\w+)\n\[=", done.stdout),
+            [("", "an_engine_that_is_down_is_the_reason")],
+        )
         wait_for("podman to be empty", lambda: not podman.containers())
 
 

@@ -20,15 +20,28 @@ from support.saving_gang import SavingGang  # noqa: E402
 from helios import errors  # noqa: E402
 
 TP, PP = 2, 2
-REPLICAS = ["decoder.final_layernorm.weight", "decoder.layers.0.input_layernorm.weight",
-            "decoder.layers.1.pre_mlp_layernorm.weight"]
+REPLICAS = [
+    "decoder.final_layernorm.weight",
+    "decoder.layers.0.input_layernorm.weight",
+    "decoder.layers.1.pre_mlp_layernorm.weight",
+]
 
 
 class Proof(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.c = Cluster.of_class(cls, nodes=1, slots=1, size="256MiB")
-        cls.c.json("model", "import", checkpoints.llama(cls.c.dir / "source", layers=4, hidden=32, ffn=48)[0], "--name", "m", "--tp", TP, "--pp", PP)
+        cls.c.json(
+            "model",
+            "import",
+            checkpoints.llama(cls.c.dir / "source", layers=4, hidden=32, ffn=48)[0],
+            "--name",
+            "m",
+            "--tp",
+            TP,
+            "--pp",
+            PP,
+        )
         cls.gang = SavingGang(cls, cls.c.info["controller"], "m", tp=TP, pp=PP)
 
     def versions(self):
@@ -59,13 +72,17 @@ class Proof(unittest.TestCase):
                     flat = target[key + name].view(torch.uint8)
                     flat[rng.randrange(flat.numel())] ^= 1 << rng.randrange(8)
 
-            with self.subTest(turn=turn, tp=tp, name=name), self.assertRaises(errors.HeliosError) as caught:
+            with self.subTest(turn=turn, tp=tp, name=name), self.assertRaises(
+                errors.HeliosError
+            ) as caught:
                 self.gang.save(damage)
             text = str(caught.exception)
             self.assertIn("replicas differ in", text)
             self.assertIn("norm", text)
             self.assertIn("of rank", text)
-        self.assertEqual({s["id"] for s in self.c.json("shard", "ls")["items"]}, {s["id"] for s in before})
+        self.assertEqual(
+            {s["id"] for s in self.c.json("shard", "ls")["items"]}, {s["id"] for s in before}
+        )
 
     def test_ranks_that_had_committed_hear_why(self):
         def damage(rank, state, optim):

@@ -50,38 +50,110 @@ def session():
 SIZES = {name: SIZE for name in ("tp_size", "pp_size", "virtual_stages", "ep_size", "etp_size")}
 PLACES = {name: INDEX for name in ("pp", "tp", "dp", "ep")}
 CALLS = {
-    "Session": (lambda **a: Session(**{"client": Nowhere(), **a}), {
-        "controller": TEXT, "l3": TEXT, "path": [3, "tcp", ""], "timeout_ms": [*INDEX, None],
-        "retries": ["1", -2, 101, None, True], "rank": [3, "0", {"pp": 1}]}),
-    "load_state_dict": (lambda **a: session().load_state_dict(**a), {
-        "model": MODEL, "version": ["1", 0, -2, 1.5, 1 << 63], "kind": [3, "x", "", ["model"]], "copy": FLAG,
-        "naming": [3, "TE", ""],
-        "ranges": [3, ["a"], {1: (0, 1)}, {"a": 3}, {"a": (0,)}, {"a": ("0", 1)}, {"a": (-1, 1)},
-                   {"a": (0, 1), "module.a": (0, 1)}], **SIZES, **PLACES}),
-    "save_state_dict": (lambda **a: session().save_state_dict(**{"state": {"a": ONE}, "step": 1, **a}), {
-        "state": [*MAPPING, torch.nn.Linear(1, 1)], "step": ["1", -1, 1.5, None, True, 1 << 63],
-        "meta": [3, "x", ["a"], {"a": object()}, {"a": float("nan")}, 0, ""], "optim": [3, "x", [], ""],
-        "model": [*MODEL, "m@3"], "strict": FLAG, "any_dtype": FLAG, "config": [3, "x", [], {"a": {1}}], **SIZES}),
-    "report": (lambda **a: helios.report(**{"step": 1, **a}), {
-        "step": ["1", -1, 1.5, True, None, 1 << 63], "loss": ["1", None, True, [1]], "tokens": ["1", -1, 1.5, True, None, 1 << 63]}),
+    "Session": (
+        lambda **a: Session(**{"client": Nowhere(), **a}),
+        {
+            "controller": TEXT,
+            "l3": TEXT,
+            "path": [3, "tcp", ""],
+            "timeout_ms": [*INDEX, None],
+            "retries": ["1", -2, 101, None, True],
+            "rank": [3, "0", {"pp": 1}],
+        },
+    ),
+    "load_state_dict": (
+        lambda **a: session().load_state_dict(**a),
+        {
+            "model": MODEL,
+            "version": ["1", 0, -2, 1.5, 1 << 63],
+            "kind": [3, "x", "", ["model"]],
+            "copy": FLAG,
+            "naming": [3, "TE", ""],
+            "ranges": [
+                3,
+                ["a"],
+                {1: (0, 1)},
+                {"a": 3},
+                {"a": (0,)},
+                {"a": ("0", 1)},
+                {"a": (-1, 1)},
+                {"a": (0, 1), "module.a": (0, 1)},
+            ],
+            **SIZES,
+            **PLACES,
+        },
+    ),
+    "save_state_dict": (
+        lambda **a: session().save_state_dict(**{"state": {"a": ONE}, "step": 1, **a}),
+        {
+            "state": [*MAPPING, torch.nn.Linear(1, 1)],
+            "step": ["1", -1, 1.5, None, True, 1 << 63],
+            "meta": [3, "x", ["a"], {"a": object()}, {"a": float("nan")}, 0, ""],
+            "optim": [3, "x", [], ""],
+            "model": [*MODEL, "m@3"],
+            "strict": FLAG,
+            "any_dtype": FLAG,
+            "config": [3, "x", [], {"a": {1}}],
+            **SIZES,
+        },
+    ),
+    "report": (
+        lambda **a: helios.report(**{"step": 1, **a}),
+        {
+            "step": ["1", -1, 1.5, True, None, 1 << 63],
+            "loss": ["1", None, True, [1]],
+            "tokens": ["1", -1, 1.5, True, None, 1 << 63],
+        },
+    ),
     "activity": (helios.activity, {"word": [3, None, "", "resting", ["saving"]]}),
     "Session.close": (lambda **a: Session(client=mock.Mock()).close(**a), {"force": FLAG}),
-    "Rank": (Rank, {name: TEXT if isinstance(value, str) else ["2", -2, 1.5, None] if name == "model_version" else
-                    SIZE if value == 1 else INDEX for name, value in vars(Rank()).items()}),
+    "Rank": (
+        Rank,
+        {
+            name: (
+                TEXT
+                if isinstance(value, str)
+                else (
+                    ["2", -2, 1.5, None]
+                    if name == "model_version"
+                    else SIZE
+                    if value == 1
+                    else INDEX
+                )
+            )
+            for name, value in vars(Rank()).items()
+        },
+    ),
     "Rank.from_environment": (Rank.from_environment, {"env": [3, "x", [("PP", 1)]]}),
-    "Piece": (lambda **a: Piece(**{"tensor": ONE, "shape": (1,), "start": 0, **a}), {
-        "tensor": [3, None, [1.0], "x"], "shape": [3, "1", None, (-1,), ("1",), (1.0,), {1}], "start": ["2", -1, 1.5, True, None, 1 << 63]}),
+    "Piece": (
+        lambda **a: Piece(**{"tensor": ONE, "shape": (1,), "start": 0, **a}),
+        {
+            "tensor": [3, None, [1.0], "x"],
+            "shape": [3, "1", None, (-1,), ("1",), (1.0,), {1}],
+            "start": ["2", -1, 1.5, True, None, 1 << 63],
+        },
+    ),
     "hugging_face_config": (helios.hugging_face_config, {"config": MAPPING}),
-    "parts_of": (lambda **a: helios.parts_of(**{"config": {"unsliced": True}, "names": ["x"], **a}), {
-        "config": MAPPING, "names": [3, "x", None, [3], ["a\0b"]], "pp": INDEX}),
-    "safetensors.parse_header": (lambda **a: safetensors.parse_header(**{"head": b"", "total": 0, **a}), {
-        "head": [3, "x", None], "total": [*INDEX[:4], None]}),
+    "parts_of": (
+        lambda **a: helios.parts_of(**{"config": {"unsliced": True}, "names": ["x"], **a}),
+        {"config": MAPPING, "names": [3, "x", None, [3], ["a\0b"]], "pp": INDEX},
+    ),
+    "safetensors.parse_header": (
+        lambda **a: safetensors.parse_header(**{"head": b"", "total": 0, **a}),
+        {"head": [3, "x", None], "total": [*INDEX[:4], None]},
+    ),
     "safetensors.read_header": (safetensors.read_header, {"path": [3, None, b"x"]}),
-    "safetensors.write": (lambda **a: safetensors.write(**{"file": io.BytesIO(), "tensors": [], **a}), {
-        "metadata": [3, "x", {1: "a"}, {"a": 1}]}),
+    "safetensors.write": (
+        lambda **a: safetensors.write(**{"file": io.BytesIO(), "tensors": [], **a}),
+        {"metadata": [3, "x", {1: "a"}, {"a": 1}]},
+    ),
 }
 # Not set by the user, or of a kind that Python itself refuses by name.
-OTHERS = {"Session": {"client"}, "safetensors.parse_header": {"where"}, "safetensors.write": {"file", "tensors"}}
+OTHERS = {
+    "Session": {"client"},
+    "safetensors.parse_header": {"where"},
+    "safetensors.write": {"file", "tensors"},
+}
 
 
 def parameters(name):
@@ -93,10 +165,23 @@ def parameters(name):
 
 class Arguments(unittest.TestCase):
     def test_every_parameter_of_every_public_function_is_here(self):
-        public = {name for name in helios.__all__ if callable(getattr(helios, name))
-                  and not (isinstance(getattr(helios, name), type) and issubclass(getattr(helios, name), Exception))}
-        without = {name for name in public if name != "Saved" and not inspect.signature(getattr(helios, name)).parameters}
-        known = {name.split(".")[0] for name in CALLS} | without | {"init", "Saved"}  # init: the parameters of Session
+        public = {
+            name
+            for name in helios.__all__
+            if callable(getattr(helios, name))
+            and not (
+                isinstance(getattr(helios, name), type)
+                and issubclass(getattr(helios, name), Exception)
+            )
+        }
+        without = {
+            name
+            for name in public
+            if name != "Saved" and not inspect.signature(getattr(helios, name)).parameters
+        }
+        known = (
+            {name.split(".")[0] for name in CALLS} | without | {"init", "Saved"}
+        )  # init: the parameters of Session
         self.assertEqual(public - known, set())
         for name, (_, wrong) in CALLS.items():
             self.assertEqual(parameters(name), set(wrong) | OTHERS.get(name, set()), name)
@@ -117,21 +202,58 @@ class Arguments(unittest.TestCase):
 
     def test_values_of_a_mapping_are_refused_with_their_place(self):
         for call, said in (
-                (lambda: Session(client=Nowhere(), rank="0"), r"rank='0' must be a helios\.Rank"),
-                (lambda: session().load_state_dict("m@2", 3), r"model='m@2' and version=3 are two versions"),
-                (lambda: session().save_state_dict({3: ONE}, 1), r"the state: name=3 must be a text"),
-                (lambda: session().save_state_dict({"module.": ONE}, 1), r"'module\.', which is not a name"),
-                (lambda: session().save_state_dict({}, 1, optim={"a\0": ONE}), r"optim: name='a\\x00' has characters"),
-                (lambda: session().save_state_dict({"a": torch.empty(1, device="meta")}, 1), r"'a' has no data \(device meta\)"),
-                (lambda: session().save_state_dict({"a": torch.nn.LazyLinear(1).weight}, 1), r"'a' of a lazy module .* call the module"),
-                (lambda: session().save_state_dict({"a": nested()}, 1), r"'a': Helios cannot store a nested tensor.*unbind"),
-                (lambda: session().save_state_dict({"a": ONE.to_sparse()}, 1), r"'a': .*sparse.*to_dense"),
-                (lambda: Rank(model="m@3"), r"model='m@3' must be the name alone: pass the number as model_version"),
-                (lambda: Rank.from_environment({"RANK": 0}), "RANK=0 must be a text"),
-                (lambda: safetensors.pack_header([("a", ["F32"], (1,))]), r"'a': safetensors has no dtype \['F32'\]"),
-                (lambda: safetensors.pack_header([("a", "F32", (-1,))]), r"'a': size in shape=-1 must be"),
-                (lambda: safetensors.pack_header([("__metadata__", "F32", (1,))]), "no tensor can be named '__metadata__'"),
-                (lambda: safetensors.write(io.BytesIO(), [("a", "U8", (1,), "x")]), r"'a': data='x' must be bytes-like")):
+            (lambda: Session(client=Nowhere(), rank="0"), r"rank='0' must be a helios\.Rank"),
+            (
+                lambda: session().load_state_dict("m@2", 3),
+                r"model='m@2' and version=3 are two versions",
+            ),
+            (lambda: session().save_state_dict({3: ONE}, 1), r"the state: name=3 must be a text"),
+            (
+                lambda: session().save_state_dict({"module.": ONE}, 1),
+                r"'module\.', which is not a name",
+            ),
+            (
+                lambda: session().save_state_dict({}, 1, optim={"a\0": ONE}),
+                r"optim: name='a\\x00' has characters",
+            ),
+            (
+                lambda: session().save_state_dict({"a": torch.empty(1, device="meta")}, 1),
+                r"'a' has no data \(device meta\)",
+            ),
+            (
+                lambda: session().save_state_dict({"a": torch.nn.LazyLinear(1).weight}, 1),
+                r"'a' of a lazy module .* call the module",
+            ),
+            (
+                lambda: session().save_state_dict({"a": nested()}, 1),
+                r"'a': Helios cannot store a nested tensor.*unbind",
+            ),
+            (
+                lambda: session().save_state_dict({"a": ONE.to_sparse()}, 1),
+                r"'a': .*sparse.*to_dense",
+            ),
+            (
+                lambda: Rank(model="m@3"),
+                r"model='m@3' must be the name alone: pass the number as model_version",
+            ),
+            (lambda: Rank.from_environment({"RANK": 0}), "RANK=0 must be a text"),
+            (
+                lambda: safetensors.pack_header([("a", ["F32"], (1,))]),
+                r"'a': safetensors has no dtype \['F32'\]",
+            ),
+            (
+                lambda: safetensors.pack_header([("a", "F32", (-1,))]),
+                r"'a': size in shape=-1 must be",
+            ),
+            (
+                lambda: safetensors.pack_header([("__metadata__", "F32", (1,))]),
+                "no tensor can be named '__metadata__'",
+            ),
+            (
+                lambda: safetensors.write(io.BytesIO(), [("a", "U8", (1,), "x")]),
+                r"'a': data='x' must be bytes-like",
+            ),
+        ):
             with self.subTest(said), self.assertRaisesRegex(errors.InvalidArgument, said):
                 call()
 
@@ -147,8 +269,11 @@ class Arguments(unittest.TestCase):
             session().load_state_dict("m", 1, tp_size=Number())
 
     def test_one_that_does_not_exist_is_named_by_python(self):
-        for call in (lambda: helios.init(adress="x"), lambda: session().load_state_dict(tpsize=2),
-                     lambda: session().save_state_dict({}, 1, steps=2)):
+        for call in (
+            lambda: helios.init(adress="x"),
+            lambda: session().load_state_dict(tpsize=2),
+            lambda: session().save_state_dict({}, 1, steps=2),
+        ):
             with self.assertRaisesRegex(TypeError, "adress|tpsize|steps"):
                 call()
 
@@ -164,13 +289,29 @@ class Pieces(unittest.TestCase):
 
     def test_what_is_no_range_of_the_tensor_is_refused(self):
         for tensor, shape, start, said in (
-                (torch.ones(3), (2, 4), 6, r"3 elements from 6 on are not in a tensor of shape \[2, 4\], which has 8"),
-                (torch.ones(3), (2,), 0, r"3 elements from 0 on are not in a tensor of shape \[2\], which has 2"),
-                (torch.ones(2), (), 0, r"2 elements from 0 on are not in a tensor of shape \[\], which has 1"),
-                (torch.ones(0), (4,), 5, "0 elements from 5 on"),
-                (torch.ones(1, dtype=torch.complex64), (1,), 0, "cannot store torch.complex64"),
-                (torch.ones(1, device="meta"), (1,), 0, "has no data"),
-                (torch.ones(2).to_sparse(), (2,), 0, "to_dense")):
+            (
+                torch.ones(3),
+                (2, 4),
+                6,
+                r"3 elements from 6 on are not in a tensor of shape \[2, 4\], which has 8",
+            ),
+            (
+                torch.ones(3),
+                (2,),
+                0,
+                r"3 elements from 0 on are not in a tensor of shape \[2\], which has 2",
+            ),
+            (
+                torch.ones(2),
+                (),
+                0,
+                r"2 elements from 0 on are not in a tensor of shape \[\], which has 1",
+            ),
+            (torch.ones(0), (4,), 5, "0 elements from 5 on"),
+            (torch.ones(1, dtype=torch.complex64), (1,), 0, "cannot store torch.complex64"),
+            (torch.ones(1, device="meta"), (1,), 0, "has no data"),
+            (torch.ones(2).to_sparse(), (2,), 0, "to_dense"),
+        ):
             with self.subTest(said), self.assertRaisesRegex(errors.InvalidArgument, said):
                 Piece(tensor, shape, start)
 
@@ -178,8 +319,15 @@ class Pieces(unittest.TestCase):
 class Program(unittest.TestCase):
     def run_module(self, *arguments):
         import subprocess
-        return subprocess.run([sys.executable, "-m", "helios", *arguments], capture_output=True, text=True, timeout=60,
-                              check=False, env={**os.environ, "PYTHONPATH": str(needs.ROOT / "python")})
+
+        return subprocess.run(
+            [sys.executable, "-m", "helios", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(needs.ROOT / "python")},
+        )
 
     def test_help_is_no_failure_and_a_wrong_word_is(self):
         done = self.run_module("--help")

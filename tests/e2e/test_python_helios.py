@@ -35,17 +35,28 @@ class Abi(unittest.TestCase):
         names = re.findall(r"^    (HELIOS_E[A-Z]+) = ", header, re.M)
         with tempfile.TemporaryDirectory() as home:
             source = pathlib.Path(home, "p.c")
-            source.write_text('#include <helios/helios.h>\n#include <stdio.h>\nint main(void) { ' +
-                              "".join(f'printf("%d\\n", {name}); ' for name in names) + "}\n")
+            source.write_text(
+                '#include <helios/helios.h>\n#include <stdio.h>\nint main(void) { '
+                + "".join(f'printf("%d\\n", {name}); ' for name in names)
+                + "}\n"
+            )
             subprocess.run(["cc", "-I", ROOT / "include", source, "-o", f"{home}/p"], check=True)
             text = subprocess.run([f"{home}/p"], check=True, capture_output=True, text=True).stdout
         self.assertEqual({int(line) for line in text.split()}, set(errors._BY_CODE))
 
     def test_a_missing_library_is_one_sentence(self):
-        environment = dict(os.environ, HELIOS_LIBRARY="/nowhere/libhelios.so.0",
-                           PYTHONPATH=str(ROOT / "python"), PYTHONDONTWRITEBYTECODE="1")
-        done = subprocess.run([sys.executable, "-m", "helios", "info"], env=environment,
-                              capture_output=True, text=True)
+        environment = dict(
+            os.environ,
+            HELIOS_LIBRARY="/nowhere/libhelios.so.0",
+            PYTHONPATH=str(ROOT / "python"),
+            PYTHONDONTWRITEBYTECODE="1",
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "helios", "info"],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn("HELIOS_LIBRARY", done.stderr)
@@ -66,30 +77,50 @@ class Abi(unittest.TestCase):
 
 class RankEnvironment(unittest.TestCase):
     def test_the_rank_is_what_the_environment_says(self):
-        rank = helios.Rank.from_environment({
-            "GLOBAL_RANK": "5", "PIPELINE_PARALLEL_RANK": "1", "TENSOR_PARALLEL_RANK": "1",
-            "DATA_PARALLEL_RANK": "0", "PIPELINE_PARALLEL_SIZE": "2", "TENSOR_PARALLEL_SIZE": "2",
-            "DATA_PARALLEL_SIZE": "2", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "HELIOS_JOB": "j",
-            "HELIOS_ATTEMPT": "3", "HELIOS_NODE": "n1", "HELIOS_MODEL": "llama@12"})
+        rank = helios.Rank.from_environment(
+            {
+                "GLOBAL_RANK": "5",
+                "PIPELINE_PARALLEL_RANK": "1",
+                "TENSOR_PARALLEL_RANK": "1",
+                "DATA_PARALLEL_RANK": "0",
+                "PIPELINE_PARALLEL_SIZE": "2",
+                "TENSOR_PARALLEL_SIZE": "2",
+                "DATA_PARALLEL_SIZE": "2",
+                "WORLD_SIZE": "8",
+                "LOCAL_RANK": "1",
+                "HELIOS_JOB": "j",
+                "HELIOS_ATTEMPT": "3",
+                "HELIOS_NODE": "n1",
+                "HELIOS_MODEL": "llama@12",
+            }
+        )
         self.assertEqual((rank.global_rank, rank.pp, rank.tp, rank.dp), (5, 1, 1, 0))
         self.assertEqual((rank.world_size, rank.job, rank.attempt, rank.node), (8, "j", 3, "n1"))
         self.assertEqual((rank.model, rank.model_version), ("llama", 12))
         self.assertEqual(helios.Rank.from_environment({}), helios.Rank())
 
     def test_nonsense_in_the_environment_names_the_variable(self):
-        for env, name in (({"GLOBAL_RANK": "x"}, "GLOBAL_RANK"),
-                          ({"TENSOR_PARALLEL_RANK": "2", "TENSOR_PARALLEL_SIZE": "2"},
-                           "TENSOR_PARALLEL_RANK"),
-                          ({"PIPELINE_PARALLEL_SIZE": "0"}, "PIPELINE_PARALLEL_SIZE"),
-                          ({"WORLD_SIZE": "3"}, "WORLD_SIZE"), ({"HELIOS_MODEL": "a@b"}, "a@b")):
+        for env, name in (
+            ({"GLOBAL_RANK": "x"}, "GLOBAL_RANK"),
+            ({"TENSOR_PARALLEL_RANK": "2", "TENSOR_PARALLEL_SIZE": "2"}, "TENSOR_PARALLEL_RANK"),
+            ({"PIPELINE_PARALLEL_SIZE": "0"}, "PIPELINE_PARALLEL_SIZE"),
+            ({"WORLD_SIZE": "3"}, "WORLD_SIZE"),
+            ({"HELIOS_MODEL": "a@b"}, "a@b"),
+        ):
             with self.assertRaisesRegex(errors.InvalidArgument, name):
                 helios.Rank.from_environment(env)
 
 
 def config_of(*runs):
     """A model's config of its layers: per stage its (first, count) chunks."""
-    return {"architecture": "LlamaForCausalLM", "layers": sum(count for stage in runs for _, count in stage), "tp": 1, "pp": len(runs),
-            "virtualStages": len(runs[0]), "stages": [[{"first": first, "count": count} for first, count in stage] for stage in runs]}
+    return {
+        "architecture": "LlamaForCausalLM",
+        "layers": sum(count for stage in runs for _, count in stage),
+        "tp": 1,
+        "pp": len(runs),
+        "virtualStages": len(runs[0]),
+        "stages": [[{"first": first, "count": count} for first, count in stage] for stage in runs],
+    }
 
 
 class Parts(unittest.TestCase):
@@ -97,23 +128,33 @@ class Parts(unittest.TestCase):
 
     def test_names_find_their_part(self):
         for name, stage, part in (
-                ("model1.decoder.layers.1.mlp.linear_fc1.weight", 1, "layer-0007"),
-                ("exp_avg.model0.decoder.layers.0.mlp.linear_fc1.weight", 1, "layer-0002"),
-                ("decoder.layers.1.mlp.linear_fc1.weight", 0, "layer-0001"),
-                ("model0.embedding.word_embeddings.weight", 0, "embedding"),
-                ("model1.decoder.final_layernorm.weight", 1, "head"),
-                ("exp_avg.model0.vision_tower.decoder.layers.0.input_layernorm.weight", 0, "vision")):
+            ("model1.decoder.layers.1.mlp.linear_fc1.weight", 1, "layer-0007"),
+            ("exp_avg.model0.decoder.layers.0.mlp.linear_fc1.weight", 1, "layer-0002"),
+            ("decoder.layers.1.mlp.linear_fc1.weight", 0, "layer-0001"),
+            ("model0.embedding.word_embeddings.weight", 0, "embedding"),
+            ("model1.decoder.final_layernorm.weight", 1, "head"),
+            ("exp_avg.model0.vision_tower.decoder.layers.0.input_layernorm.weight", 0, "vision"),
+        ):
             self.assertEqual(helios.parts_of(self.CONFIG, [name], stage), [part])
         self.assertEqual(helios.parts_of(self.CONFIG, []), [])
-        with self.assertRaisesRegex(errors.InvalidArgument, "tensor 'decoder.layers.2.x': stage 0 has no layer 2 in chunk 0"):
+        with self.assertRaisesRegex(
+            errors.InvalidArgument, "tensor 'decoder.layers.2.x': stage 0 has no layer 2 in chunk 0"
+        ):
             helios.parts_of(self.CONFIG, ["decoder.layers.2.x"])
         with self.assertRaisesRegex(errors.InvalidArgument, "stage 2 is out of range"):
             helios.parts_of(self.CONFIG, ["decoder.layers.0.x"], 2)
         plain = {"architecture": "unknown", "unsliced": True}
-        self.assertEqual(helios.parts_of(plain, ["transformer.h.3.attn.w", "wte"]), ["layer-0003", "model-0000"])
+        self.assertEqual(
+            helios.parts_of(plain, ["transformer.h.3.attn.w", "wte"]), ["layer-0003", "model-0000"]
+        )
 
     def test_configs_that_say_no_layers_are_refused(self):
-        for config in ({}, {"tp": 1, "pp": 1}, {"tp": 1, "pp": 2, "layers": 3}, {"model_type": "llama"}):
+        for config in (
+            {},
+            {"tp": 1, "pp": 1},
+            {"tp": 1, "pp": 2, "layers": 3},
+            {"model_type": "llama"},
+        ):
             with self.assertRaises(errors.HeliosError, msg=config):
                 helios.parts_of(config, ["x"])
 
@@ -121,16 +162,25 @@ class Parts(unittest.TestCase):
 class Namings(unittest.TestCase):
     # local, te; by hand from Megatron-core's layer specs
     PAIRS = (
-        ("decoder.layers.0.input_layernorm.weight",
-         "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight"),
-        ("model1.decoder.layers.12.pre_mlp_layernorm.bias",
-         "model1.decoder.layers.12.mlp.linear_fc1.layer_norm_bias"),
-        ("exp_avg.decoder.layers.0.pre_mlp_layernorm.weight",
-         "exp_avg.decoder.layers.0.mlp.linear_fc1.layer_norm_weight"),
+        (
+            "decoder.layers.0.input_layernorm.weight",
+            "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight",
+        ),
+        (
+            "model1.decoder.layers.12.pre_mlp_layernorm.bias",
+            "model1.decoder.layers.12.mlp.linear_fc1.layer_norm_bias",
+        ),
+        (
+            "exp_avg.decoder.layers.0.pre_mlp_layernorm.weight",
+            "exp_avg.decoder.layers.0.mlp.linear_fc1.layer_norm_weight",
+        ),
         ("decoder.layers.0.mlp.linear_fc1.weight", "decoder.layers.0.mlp.linear_fc1.weight"),
-        ("decoder.layers.0.input_layernorm._extra_state",
-         "decoder.layers.0.input_layernorm._extra_state"),
-        ("decoder.final_layernorm.weight", "decoder.final_layernorm.weight"))
+        (
+            "decoder.layers.0.input_layernorm._extra_state",
+            "decoder.layers.0.input_layernorm._extra_state",
+        ),
+        ("decoder.final_layernorm.weight", "decoder.final_layernorm.weight"),
+    )
 
     def test_each_name_becomes_the_others_and_back_and_its_own_stays(self):
         local, te = [list(names) for names in zip(*self.PAIRS)]
@@ -141,13 +191,21 @@ class Namings(unittest.TestCase):
             _naming.rename(local, "TE")
 
     def test_a_layer_with_experts_keeps_the_norm_before_its_mlp(self):
-        names = ["decoder.layers.1.mlp.router.weight", "decoder.layers.1.pre_mlp_layernorm.weight",
-                 "decoder.layers.10.pre_mlp_layernorm.weight",
-                 "decoder.layers.1.input_layernorm.weight"]
-        self.assertEqual(list(_naming.rename(names, "te").values()), [
-            "decoder.layers.1.mlp.router.weight", "decoder.layers.1.pre_mlp_layernorm.weight",
-            "decoder.layers.10.mlp.linear_fc1.layer_norm_weight",
-            "decoder.layers.1.self_attention.linear_qkv.layer_norm_weight"])
+        names = [
+            "decoder.layers.1.mlp.router.weight",
+            "decoder.layers.1.pre_mlp_layernorm.weight",
+            "decoder.layers.10.pre_mlp_layernorm.weight",
+            "decoder.layers.1.input_layernorm.weight",
+        ]
+        self.assertEqual(
+            list(_naming.rename(names, "te").values()),
+            [
+                "decoder.layers.1.mlp.router.weight",
+                "decoder.layers.1.pre_mlp_layernorm.weight",
+                "decoder.layers.10.mlp.linear_fc1.layer_norm_weight",
+                "decoder.layers.1.self_attention.linear_qkv.layer_norm_weight",
+            ],
+        )
 
 
 class Format(unittest.TestCase):
@@ -158,15 +216,20 @@ class Format(unittest.TestCase):
 
     def test_what_is_written_is_read_and_aligned(self):
         with open(self.path, "wb") as file:
-            tensors = [("b", "F32", (2, 1), b"\1" * 8), ("a", "BF16", (), b"ab"),
-                       ("none", "U8", (0, 3), b"")]
+            tensors = [
+                ("b", "F32", (2, 1), b"\1" * 8),
+                ("a", "BF16", (), b"ab"),
+                ("none", "U8", (0, 3), b""),
+            ]
             size = safetensors.write(file, tensors, {"k": "v"})
         header = safetensors.read_header(self.path)
         self.assertEqual(size, self.path.stat().st_size)
         self.assertEqual(header.data_start % 64, 0)
         self.assertEqual(header.metadata, {"k": "v"})
-        self.assertEqual([(e.name, e.shape, e.begin, e.end) for e in header.entries.values()],
-                         [("b", (2, 1), 0, 8), ("a", (), 8, 10), ("none", (0, 3), 10, 10)])
+        self.assertEqual(
+            [(e.name, e.shape, e.begin, e.end) for e in header.entries.values()],
+            [("b", (2, 1), 0, 8), ("a", (), 8, 10), ("none", (0, 3), 10, 10)],
+        )
 
     def test_hostile_headers_are_refused(self):
         good = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
@@ -200,8 +263,13 @@ class Format(unittest.TestCase):
 
 @unittest.skipIf(torch is None, "torch is not installed")
 class Sessions(unittest.TestCase):
-    CONFIG = {"model_type": "llama", "num_hidden_layers": 4, "num_attention_heads": 3,
-              "num_key_value_heads": 1, "vocab_size": 10}
+    CONFIG = {
+        "model_type": "llama",
+        "num_hidden_layers": 4,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "vocab_size": 10,
+    }
 
     def setUp(self):
         home = tempfile.TemporaryDirectory()
@@ -211,26 +279,32 @@ class Sessions(unittest.TestCase):
 
         def tensor(*shape):
             return torch.randn(shape, generator=random).to(torch.bfloat16)
-        self.hf = {"model.embed_tokens.weight": tensor(10, 6), "model.norm.weight": tensor(6),
-                   "lm_head.weight": tensor(10, 6)}
+
+        self.hf = {
+            "model.embed_tokens.weight": tensor(10, 6),
+            "model.norm.weight": tensor(6),
+            "lm_head.weight": tensor(10, 6),
+        }
         for n in range(4):
             p = f"model.layers.{n}."
-            self.hf.update({
-                p + "input_layernorm.weight": tensor(6),
-                p + "post_attention_layernorm.weight": tensor(6),
-                p + "self_attn.q_proj.weight": tensor(6, 6),
-                p + "self_attn.k_proj.weight": tensor(2, 6),
-                p + "self_attn.v_proj.weight": tensor(2, 6),
-                p + "self_attn.o_proj.weight": tensor(6, 6),
-                p + "mlp.gate_proj.weight": tensor(8, 6),
-                p + "mlp.up_proj.weight": tensor(8, 6),
-                p + "mlp.down_proj.weight": tensor(6, 8)})
+            self.hf.update(
+                {
+                    p + "input_layernorm.weight": tensor(6),
+                    p + "post_attention_layernorm.weight": tensor(6),
+                    p + "self_attn.q_proj.weight": tensor(6, 6),
+                    p + "self_attn.k_proj.weight": tensor(2, 6),
+                    p + "self_attn.v_proj.weight": tensor(2, 6),
+                    p + "self_attn.o_proj.weight": tensor(6, 6),
+                    p + "mlp.gate_proj.weight": tensor(8, 6),
+                    p + "mlp.up_proj.weight": tensor(8, 6),
+                    p + "mlp.down_proj.weight": tensor(6, 8),
+                }
+            )
 
     def publish(self, config=None, **options):
         config = config or config_of([(0, 2)], [(2, 2)])
         self.sliced = slicer.slice_model(self.hf, self.CONFIG, 1, 2, divisor=4, **options)
-        file_client.publish(self.root, "m", {"hf": self.CONFIG, **config},
-                            self.sliced)
+        file_client.publish(self.root, "m", {"hf": self.CONFIG, **config}, self.sliced)
 
     def session(self, **rank):
         rank = {"model": "m", "pp_size": 2, "world_size": 2, "job": "j", **rank}
@@ -280,8 +354,9 @@ class Sessions(unittest.TestCase):
 
     def test_a_saved_version_has_the_parts_of_the_loaded_one(self):
         for name, options, config in (
-                ("uneven", {"first": 1}, config_of([(0, 1)], [(1, 3)])),
-                ("virtual", {"chunks": 2}, config_of([(0, 1), (2, 1)], [(1, 1), (3, 1)]))):
+            ("uneven", {"first": 1}, config_of([(0, 1)], [(1, 3)])),
+            ("virtual", {"chunks": 2}, config_of([(0, 1), (2, 1)], [(1, 1), (3, 1)])),
+        ):
             with self.subTest(name):
                 shutil.rmtree(self.root)
                 self.root.mkdir()
@@ -312,26 +387,33 @@ class Sessions(unittest.TestCase):
                 shutil.rmtree(self.root)
                 self.root.mkdir()
                 # The stored names use the other naming, as an earlier Helios stored them.
-                self.publish({**config_of([(0, 2)], [(2, 2)]), "naming": own},
-                             naming="te" if own == "local" else "local")
+                self.publish(
+                    {**config_of([(0, 2)], [(2, 2)]), "naming": own},
+                    naming="te" if own == "local" else "local",
+                )
                 session = self.session(pp_size=1, world_size=1)
                 self.assertEqual(session.naming(), own)
-                for step, (asked, name) in enumerate((
-                        ("local", local), ("te", te), (None, {"local": local, "te": te}[own]))):
+                for step, (asked, name) in enumerate(
+                    (("local", local), ("te", te), (None, {"local": local, "te": te}[own]))
+                ):
                     state = session.load_state_dict(version=1, naming=asked)
                     self.assertEqual([n for n in (local, te) if n in state], [name])
                     self.assertEqual(session.naming(), asked or own)
                     self.assertEqual(len(state), 1 + 2 * 6)
                     want = self.hf["model.layers.0.input_layernorm.weight"]
                     self.assertTrue(torch.equal(state[name], want))
-                    saved = session.save_state_dict(state, step,
-                                                    optim={f"exp_avg.{name}": want})
+                    saved = session.save_state_dict(state, step, optim={f"exp_avg.{name}": want})
                     home = self.root / "m" / str(saved.version)
-                    stored = {n for path in home.glob("*.safetensors")
-                              for n in safetensors.read_header(path).entries}
+                    stored = {
+                        n
+                        for path in home.glob("*.safetensors")
+                        for n in safetensors.read_header(path).entries
+                    }
                     own_name = {"local": local, "te": te}[own]
-                    self.assertEqual({n for n in stored if n.endswith((local, te))},
-                                     {own_name, f"exp_avg.{own_name}"})
+                    self.assertEqual(
+                        {n for n in stored if n.endswith((local, te))},
+                        {own_name, f"exp_avg.{own_name}"},
+                    )
                 both = {local: want, te: want}
                 with self.assertRaisesRegex(errors.InvalidArgument, "both namings"):
                     session.save_state_dict(both, 6)
@@ -345,7 +427,9 @@ class Sessions(unittest.TestCase):
         name = next(iter(whole))
         part = torch._neg_view(whole[name].float().reshape(-1))
         session = self.session(pp_size=1, world_size=1)
-        session.save_state_dict(negative, 1, optim={f"exp_avg.{name}": helios.Piece(part, whole[name].shape, 0)})
+        session.save_state_dict(
+            negative, 1, optim={f"exp_avg.{name}": helios.Piece(part, whole[name].shape, 0)}
+        )
         got = session.load_state_dict(kind="all")
         for name_of, tensor in whole.items():
             self.assertTrue(torch.equal(got[name_of], -tensor), name_of)
@@ -379,11 +463,15 @@ class Sessions(unittest.TestCase):
         with self.assertRaisesRegex(errors.InvalidArgument, "not a torch tensor"):
             session.save_state_dict({"b": 3}, 1)
         with self.assertRaisesRegex(errors.InvalidArgument, "'a' is in both state and optim"):
-            session.save_state_dict({"a": torch.ones(1)}, 1, optim={"a": helios.Piece(torch.ones(1), (2,), 1)})
+            session.save_state_dict(
+                {"a": torch.ones(1)}, 1, optim={"a": helios.Piece(torch.ones(1), (2,), 1)}
+            )
         freed = torch.ones(3)
         freed.storage().resize_(0)
         for value in (freed, torch._subclasses.FakeTensorMode().from_tensor(torch.ones(3))):
-            with self.assertRaisesRegex(errors.InvalidArgument, "'decoder.layers.0.x' .*has no memory of its own"):
+            with self.assertRaisesRegex(
+                errors.InvalidArgument, "'decoder.layers.0.x' .*has no memory of its own"
+            ):
                 session.save_state_dict({"decoder.layers.0.x": value}, 1)
 
 

@@ -38,7 +38,9 @@ class World(unittest.TestCase):
         cls.world = cls.enterClassContext(cluster(nodes=1, tcp=True, size="64MiB"))
         home = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="helios-m-")))
         directory, cls.bytes = checkpoints.llama(home / "hf")
-        done = cls.world.run("model", "import", directory, "--name", "toy", "--tp", "1", "--pp", "1")
+        done = cls.world.run(
+            "model", "import", directory, "--name", "toy", "--tp", "1", "--pp", "1"
+        )
         assert done.returncode == 0, done.stderr
         cls.controller = cls.world.info["controller"]
         cls.home = home / "user"
@@ -54,19 +56,33 @@ class World(unittest.TestCase):
     def python(self, code, alone=False, **env):
         """Run a program with the package; its exit status, output and errors. `alone`: in an interpreter of its own,
         including its teardown."""
-        outside = {k: v for k, v in os.environ.items() if not k.startswith(("HELIOS_", "CONTROLLER_"))}
+        outside = {
+            k: v for k, v in os.environ.items() if not k.startswith(("HELIOS_", "CONTROLLER_"))
+        }
         if not env:  # a process that knows the cluster's directory finds the secret there
             env = {"HELIOS_AUTH_SECRET_FILE": os.environ["HELIOS_AUTH_SECRET_FILE"]}
-        env = {**outside, "HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"], "CONTROLLER": self.controller,
-               "PYTHONPATH": str(ROOT / "python"), **env}
-        command = [sys.executable, "-c", textwrap.dedent(code)] if alone else needs.command("-c", textwrap.dedent(code))
-        return subprocess.run(command, env=env, text=True, capture_output=True, timeout=100, check=False)
+        env = {
+            **outside,
+            "HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"],
+            "CONTROLLER": self.controller,
+            "PYTHONPATH": str(ROOT / "python"),
+            **env,
+        }
+        command = (
+            [sys.executable, "-c", textwrap.dedent(code)]
+            if alone
+            else needs.command("-c", textwrap.dedent(code))
+        )
+        return subprocess.run(
+            command, env=env, text=True, capture_output=True, timeout=100, check=False
+        )
 
 
 class Mapped(World):
     def test_a_session_that_is_dropped_leaves_no_thread_and_no_descriptor(self):
         def used():
             return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
         self.load()
         before = used()
         for _ in range(3):
@@ -88,8 +104,9 @@ class Mapped(World):
                     self.assertTrue(same(first[name], tensor * 2), name)
                     self.assertTrue(same(second[name], tensor), name)
                     self.assertTrue(same(third[name], tensor), name)
-                norm = torch.frombuffer(bytearray(self.bytes["model.norm.weight"]),
-                                        dtype=torch.float32)
+                norm = torch.frombuffer(
+                    bytearray(self.bytes["model.norm.weight"]), dtype=torch.float32
+                )
                 self.assertTrue(same(third["decoder.final_layernorm.weight"], norm))
 
     def test_an_optimizer_trains_the_pulled_tensors_themselves(self):
@@ -119,10 +136,13 @@ class Mapped(World):
         sum(float(t.float().sum()) for t in state.values())
         self.assertEqual(private(), 0)
         state["decoder.final_layernorm.weight"].zero_()  # 256 bytes
-        self.assertIn(private(), range(1, 129))  # KiB: one page, or two if it crosses a page boundary
+        self.assertIn(
+            private(), range(1, 129)
+        )  # KiB: one page, or two if it crosses a page boundary
 
     def test_the_process_ends_in_silence_wherever_tensors_live(self):
-        done = self.python("""
+        done = self.python(
+            """
             import os, sys
             import helios
             from helios import _abi
@@ -142,11 +162,14 @@ class Mapped(World):
             sys.generator = frame()
             next(sys.generator)
             sys.module_kept = _abi
-        """, alone=True)
+        """,
+            alone=True,
+        )
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
     def test_a_tensor_that_outlives_the_module_globals_goes_in_silence(self):
-        done = self.python("""
+        done = self.python(
+            """
             import os, sys
             import helios
             from helios import _abi, _tensors, session
@@ -158,7 +181,9 @@ class Mapped(World):
                         vars(module)[name] = None
             del kept, opened
             print("dropped")
-        """, alone=True)
+        """,
+            alone=True,
+        )
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "dropped\n", ""))
 
 
@@ -183,8 +208,10 @@ class Find(World):
         with tempfile.TemporaryDirectory() as home:
             path = pathlib.Path(home) / ".config/helios/helios.yaml"
             path.parent.mkdir(parents=True)
-            path.write_text(f"controller:\n  address: {self.controller}\n"
-                            f"auth:\n  secret_file: {os.environ['HELIOS_AUTH_SECRET_FILE']}\n")
+            path.write_text(
+                f"controller:\n  address: {self.controller}\n"
+                f"auth:\n  secret_file: {os.environ['HELIOS_AUTH_SECRET_FILE']}\n"
+            )
             done = self.python(self.INIT, HOME=home)
             self.assertEqual((done.stdout, done.stderr), (f"{len(self.load())}\n", ""))
             path.write_text("controller:\n  address: 127.0.0.1:1\n")

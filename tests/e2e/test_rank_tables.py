@@ -49,7 +49,11 @@ def environment(text):
 
 def ranks_of(table):
     """Rank -> (server, device) of a table in format v2."""
-    return {int(d["rank_id"]): (s["server_id"], d["device_id"]) for s in table["server_list"] for d in s["device"]}
+    return {
+        int(d["rank_id"]): (s["server_id"], d["device_id"])
+        for s in table["server_list"]
+        for d in s["device"]
+    }
 
 
 class RankTables(unittest.TestCase):
@@ -62,7 +66,9 @@ class RankTables(unittest.TestCase):
             plan = c.job(name)["plan"]["containers"]
             slot = {r["rank"]: (p["node"], str(p["numaId"])) for p in plan for r in p["ranks"]}
             self.assertEqual(ranks_of(tables[0]), slot)  # two slots a node, numbered 0 and 1
-            self.assertTrue(all(d["device_ip"] for s in tables[0]["server_list"] for d in s["device"]))
+            self.assertTrue(
+                all(d["device_ip"] for s in tables[0]["server_list"] for d in s["device"])
+            )
             self.assertEqual(c.json("ranktable", name), tables[0])
 
             seen = [environment(t) for t in notes(c.dir, 1, "env")]
@@ -88,7 +94,10 @@ class RankTables(unittest.TestCase):
             try:
                 name = c.submit(job(c.dir))
                 wait_for("rank 0 to start", (c.dir / "0.1.first").exists)
-                self.assertEqual(json.loads(wait_for("its note", (c.dir / "0.1.first").read_text)), {"status": "initializing"})
+                self.assertEqual(
+                    json.loads(wait_for("its note", (c.dir / "0.1.first").read_text)),
+                    {"status": "initializing"},
+                )
                 self.assertEqual(c.json("ranktable", name), {"status": "initializing"})
                 self.assertEqual(list(c.dir.glob("*.whole")), [])
             finally:
@@ -109,7 +118,10 @@ class RankTables(unittest.TestCase):
             self.assertEqual(v2["version"], "1.0")
             super_pods = c.json("ranktable", name, "--json", "1.2")
             self.assertEqual(super_pods["version"], "1.2")
-            self.assertEqual([s["server_id"] for s in super_pods["super_pod_list"][0]["server_list"]], ["node-0", "node-1"])
+            self.assertEqual(
+                [s["server_id"] for s in super_pods["super_pod_list"][0]["server_list"]],
+                ["node-0", "node-1"],
+            )
             self.assertIn("not one of v1, v2, 1.2", c.refuse("ranktable", name, "--json", "v3"))
             self.assertIn("does not exist", c.refuse("ranktable", "nobody"))
             (c.dir / "end").touch()
@@ -119,13 +131,19 @@ class RankTables(unittest.TestCase):
         with cluster() as c:
             name = c.submit(job(c.dir))
             whole = json.loads(notes(c.dir, 1, "whole")[0])
-            files = [pathlib.Path(environment(t)["RANK_TABLE_FILE"]) for t in notes(c.dir, 1, "env")]
+            files = [
+                pathlib.Path(environment(t)["RANK_TABLE_FILE"]) for t in notes(c.dir, 1, "env")
+            ]
             for daemon in ("node-0", "controllerd"):
                 files[0].write_text('{"status":"initializing"}')
                 c.kill(daemon)
                 c.up()
-                wait_for(f"the table after {daemon}", lambda: json.loads(files[0].read_text()) == whole)
-            self.assertEqual({json.dumps(json.loads(f.read_text())) for f in files}, {json.dumps(whole)})
+                wait_for(
+                    f"the table after {daemon}", lambda: json.loads(files[0].read_text()) == whole
+                )
+            self.assertEqual(
+                {json.dumps(json.loads(f.read_text())) for f in files}, {json.dumps(whole)}
+            )
             self.assertEqual(c.job(name)["attempt"], 1)
             self.assertEqual(c.json("ranktable", name), whole)
             (c.dir / "end").touch()
@@ -139,11 +157,15 @@ class RankTables(unittest.TestCase):
             self.assertFalse(pathlib.Path(seen[3]["HELIOS_MEETING"]).exists())
             with Daemon(c, "node-0").again("--rank-address", "127.0.0.5"):
                 for e in seen:
-                    table, meeting = pathlib.Path(e["RANK_TABLE_FILE"]), pathlib.Path(e["HELIOS_MEETING"])
+                    table, meeting = pathlib.Path(e["RANK_TABLE_FILE"]), pathlib.Path(
+                        e["HELIOS_MEETING"]
+                    )
                     wait_for("the new address", lambda f=table: "127.0.0.5" in f.read_text())
                     self.assertEqual(json.loads(table.read_text()), c.json("ranktable", name))
-                    self.assertEqual(meeting.read_text().splitlines()[:2],
-                                     ["MASTER_ADDR=127.0.0.5", f"MASTER_PORT={e['MASTER_PORT']}"])
+                    self.assertEqual(
+                        meeting.read_text().splitlines()[:2],
+                        ["MASTER_ADDR=127.0.0.5", f"MASTER_PORT={e['MASTER_PORT']}"],
+                    )
                 self.assertEqual(c.job(name)["attempt"], 1)
                 (c.dir / "end").touch()
                 c.wait_job(name, "succeeded")
@@ -151,16 +173,31 @@ class RankTables(unittest.TestCase):
     def test_ranks_with_gpus_find_what_torch_and_nccl_want(self):
         power = ROOT / "tests" / "data" / "topo" / "power-2slots.xml"
         addresses = [f"10.9.0.{i}" for i in range(8)]
-        with cluster(nodes=1, slots=2, up=("--topology", power), env={"HELIOS_AGENT_DEVICE_ADDRESSES": ",".join(addresses)}) as c:
+        with cluster(
+            nodes=1,
+            slots=2,
+            up=("--topology", power),
+            env={"HELIOS_AGENT_DEVICE_ADDRESSES": ",".join(addresses)},
+        ) as c:
             slots = c.json("nodes")["items"][0]["node"]["slots"]
             gpus = sorted(g["id"] for s in slots for g in s["gpus"])
             name = c.submit(job(c.dir, tp=1))
             table = json.loads(notes(c.dir, 1, "whole", 2)[0])
-            placed = {r["rank"]: r["gpu"] for p in c.job(name)["plan"]["containers"] for r in p["ranks"]}
-            self.assertEqual({r: d for r, (_, d) in ranks_of(table).items()},
-                             {r: str(gpus.index(g)) for r, g in placed.items()})
-            self.assertEqual({int(d["rank_id"]): d["device_ip"] for s in table["server_list"] for d in s["device"]},
-                             {r: addresses[gpus.index(g)] for r, g in placed.items()})
+            placed = {
+                r["rank"]: r["gpu"] for p in c.job(name)["plan"]["containers"] for r in p["ranks"]
+            }
+            self.assertEqual(
+                {r: d for r, (_, d) in ranks_of(table).items()},
+                {r: str(gpus.index(g)) for r, g in placed.items()},
+            )
+            self.assertEqual(
+                {
+                    int(d["rank_id"]): d["device_ip"]
+                    for s in table["server_list"]
+                    for d in s["device"]
+                },
+                {r: addresses[gpus.index(g)] for r, g in placed.items()},
+            )
             hcas = {s["numaId"]: {n["name"] for n in s["nics"]} for s in slots}
             for rank, text in enumerate(notes(c.dir, 1, "env", 2)):
                 seen = environment(text)
@@ -174,9 +211,23 @@ class RankTables(unittest.TestCase):
             c.wait_job(name, "succeeded")
 
     def test_an_address_of_a_device_that_is_none_is_refused(self):
-        for given, why in (("10.0.0.1,roce1", "'roce1' is not an IP address"), ("10.0.0.1,", "ends with a comma")):
-            done = subprocess.run([BUILD / "bin" / "helios-agent", "--state", "/nonexistent", "--device-addresses", given], text=True,
-                                  capture_output=True, check=False, timeout=60)
+        for given, why in (
+            ("10.0.0.1,roce1", "'roce1' is not an IP address"),
+            ("10.0.0.1,", "ends with a comma"),
+        ):
+            done = subprocess.run(
+                [
+                    BUILD / "bin" / "helios-agent",
+                    "--state",
+                    "/nonexistent",
+                    "--device-addresses",
+                    given,
+                ],
+                text=True,
+                capture_output=True,
+                check=False,
+                timeout=60,
+            )
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(f"--device-addresses{':' if 'IP' in why else ''} {why}", done.stderr)
 

@@ -17,8 +17,16 @@ sys.dont_write_bytecode = True
 
 from support import kube_api  # noqa: E402
 from support.cluster import BUILD, wait_for  # noqa: E402
-from support.ranktable_scenarios import (INITIALIZING, KEY, WAIT_S, Controller, Scenarios, World, devices,  # noqa: E402
-                                         pod_object)
+from support.ranktable_scenarios import (
+    INITIALIZING,
+    KEY,
+    WAIT_S,
+    Controller,
+    Scenarios,
+    World,
+    devices,  # noqa: E402
+    pod_object,
+)
 from support.side_by_side import SideBySide  # noqa: E402
 
 AT_ONCE = 6  # tests, each with its own server and controller, which mostly wait for the controller's rounds
@@ -96,7 +104,11 @@ class Faults(Scripted, unittest.TestCase):
         self.pod(job, 1, server=2)
         self.wait_status("completed")
         self.write(INITIALIZING)
-        wait_for("the watch brought it", lambda: self.server.sent.get("configmaps", 0) == self.server.version, WAIT_S)
+        wait_for(
+            "the watch brought it",
+            lambda: self.server.sent.get("configmaps", 0) == self.server.version,
+            WAIT_S,
+        )
         self.server.release.set()
         self.ranks()
         self.settle(c)
@@ -127,8 +139,11 @@ class Faults(Scripted, unittest.TestCase):
                 self.server.delete("pods", self.ns, f"j-w-{i}")
             self.pods_behind_the_scenes(job, range(5), server=11)
             self.server.oldest = self.server.version
+
         with self.server.lock:
-            for i in range(3):  # in the new list they are on other servers, of which the first page shows two
+            for i in range(
+                3
+            ):  # in the new list they are on other servers, of which the first page shows two
                 self.server.delete("pods", self.ns, f"j-w-{i}")
             self.pods_behind_the_scenes(job, range(3), server=6)
             self.server.between_pages = expire
@@ -137,8 +152,10 @@ class Faults(Scripted, unittest.TestCase):
         self.settle(c)
         self.assertIsNone(self.server.between_pages)
         tables = [json.loads(text) for _, text in self.server.patched]
-        self.assertEqual([[s["server_id"] for s in t.get("server_list", [])] for t in tables],
-                         [[f"10.1.0.{n + i}" for i in range(5)] for n in (1, 11)])
+        self.assertEqual(
+            [[s["server_id"] for s in t.get("server_list", [])] for t in tables],
+            [[f"10.1.0.{n + i}" for i in range(5)] for n in (1, 11)],
+        )
         self.assertEqual(c.metric('helios_ranktable_lists_total{kind="pods"}'), 2)
 
     def test_watches_in_small_pieces_long_lines_and_ends_in_the_middle(self):
@@ -154,10 +171,12 @@ class Faults(Scripted, unittest.TestCase):
         self.assertEqual(self.ranks(), {"1": 0, "2": 2})
 
     def test_refusals_are_waited_out(self):
-        self.server.refusals += [["pods", "LIST", 2, kube_api.Refused(429, "TooManyRequests", "slowly", 1)],
-                                 ["configmaps", "LIST", 1, kube_api.Refused(500, "InternalError", "no")],
-                                 ["configmaps", "PATCH", 1, kube_api.Refused(503, "ServiceUnavailable", "no", 1)],
-                                 ["jobs", "LIST", 1000, kube_api.Refused(403, "Forbidden", "jobs is forbidden")]]
+        self.server.refusals += [
+            ["pods", "LIST", 2, kube_api.Refused(429, "TooManyRequests", "slowly", 1)],
+            ["configmaps", "LIST", 1, kube_api.Refused(500, "InternalError", "no")],
+            ["configmaps", "PATCH", 1, kube_api.Refused(503, "ServiceUnavailable", "no", 1)],
+            ["jobs", "LIST", 1000, kube_api.Refused(403, "Forbidden", "jobs is forbidden")],
+        ]
         self.server.absent.add("deployments")
         job = self.job()
         c = self.controller()
@@ -181,9 +200,13 @@ class Faults(Scripted, unittest.TestCase):
     def test_a_config_map_that_may_not_be_read(self):
         _, c = self.two()
         self.settle(c)
-        self.server.refusals += [["configmaps", "GET", 3, kube_api.Refused(403, "Forbidden", "configmaps is forbidden")]]
+        self.server.refusals += [
+            ["configmaps", "GET", 3, kube_api.Refused(403, "Forbidden", "configmaps is forbidden")]
+        ]
         writes = c.writes()
-        self.server.patch("configmaps", self.ns, "rings-config-j", {"data": {"hccl.json": INITIALIZING}})
+        self.server.patch(
+            "configmaps", self.ns, "rings-config-j", {"data": {"hccl.json": INITIALIZING}}
+        )
         wait_for("it is mended", lambda: c.writes() > writes, WAIT_S)
         self.assertEqual(self.ranks(), {"1": 0, "2": 2})
         self.assertIn("configmaps is forbidden", c.text())
@@ -191,10 +214,12 @@ class Faults(Scripted, unittest.TestCase):
 
     def test_a_config_map_that_does_not_take_the_table(self):
         """Immutable, or full: its creator is told once, and it is tried again until it works."""
-        self.server.refusals += [["configmaps", "PATCH", 4, kube_api.Refused(422, "Invalid", "field is immutable")]]
+        self.server.refusals += [
+            ["configmaps", "PATCH", 4, kube_api.Refused(422, "Invalid", "field is immutable")]
+        ]
         _, c = self.two()
         self.settle(c)
-        event, = self.api.list("events", self.ns)
+        (event,) = self.api.list("events", self.ns)
         self.assertIn("field is immutable", event["message"])
         self.assertEqual(event["involvedObject"]["name"], "j")
         self.assertEqual(c.text().count("field is immutable"), 1)
@@ -212,8 +237,12 @@ class Faults(Scripted, unittest.TestCase):
         self.pod(first, 0, server=1)
         self.pod(first, 1, server=2)
         self.wait_status("completed")
-        version = int(self.api.get("configmaps", self.ns, "rings-config-j")["metadata"]["resourceVersion"])
-        wait_for("the watch brought it", lambda: self.server.sent.get("configmaps", 0) >= version, WAIT_S)
+        version = int(
+            self.api.get("configmaps", self.ns, "rings-config-j")["metadata"]["resourceVersion"]
+        )
+        wait_for(
+            "the watch brought it", lambda: self.server.sent.get("configmaps", 0) >= version, WAIT_S
+        )
         c.let_decide(3)  # and it must not read anything
         self.server.release.set()
         self.settle(c)
@@ -221,14 +250,19 @@ class Faults(Scripted, unittest.TestCase):
 
     def test_a_watch_that_breaks_and_breaks_again(self):
         """Reported the first time, then less and less often, and when it works again."""
-        self.server.refusals += [["pods", "WATCH", 2, kube_api.Refused(500, "InternalError", "no watch today")]]
+        self.server.refusals += [
+            ["pods", "WATCH", 2, kube_api.Refused(500, "InternalError", "no watch today")]
+        ]
         _, c = self.two(self.controller("--no-leader-elect"))
-        wait_for("it goes on", lambda: "watch of /api/v1/pods continues, failures=2" in c.text(), WAIT_S)
+        wait_for(
+            "it goes on", lambda: "watch of /api/v1/pods continues, failures=2" in c.text(), WAIT_S
+        )
         self.assertEqual(c.text().count("no watch today"), 1)
         failures = 'helios_ranktable_watch_failures_total{kind="pods"}'
 
         def watches():
             return sum(r[:2] == ("WATCH", "pods") for r in self.server.requests)
+
         for _ in range(4):
             seen, before = watches(), c.metric(failures)
             self.server.cut_watches()
@@ -245,8 +279,14 @@ class Faults(Scripted, unittest.TestCase):
         self.assertEqual(c.text().count("are not an event"), 1)
 
         def is_told():
-            self.api.patch("pods", self.ns, "j-w-0", {"metadata": {"annotations": {"at": str(time.monotonic_ns())}}})
+            self.api.patch(
+                "pods",
+                self.ns,
+                "j-w-0",
+                {"metadata": {"annotations": {"at": str(time.monotonic_ns())}}},
+            )
             return c.events("pods") > 0
+
         wait_for("the watch brings changes", is_told, WAIT_S)
 
     def test_a_server_that_takes_no_watch_up(self):
@@ -261,8 +301,10 @@ class Faults(Scripted, unittest.TestCase):
 
     def test_versions_that_are_always_forgotten(self):
         """Lists are not requested without a pause."""
+
         def lists():
             return sum(r[:2] == ("LIST", "pods") for r in self.server.requests)
+
         _, c = self.two()
         before = lists()
         self.server.amnesia = True
@@ -273,7 +315,9 @@ class Faults(Scripted, unittest.TestCase):
 
     def test_by_a_proxy(self):
         proxy = f"http://127.0.0.1:{self.server.port}"  # takes whole addresses, as proxies do
-        self.config = self.server.kubeconfig(self.config, **{"server": "http://kubernetes.invalid", "proxy-url": proxy})
+        self.config = self.server.kubeconfig(
+            self.config, **{"server": "http://kubernetes.invalid", "proxy-url": proxy}
+        )
         self.two()
 
     def test_a_stale_list_is_overtaken(self):
@@ -304,33 +348,67 @@ class Lint(Scripted, unittest.TestCase):
     """`helios-ranktable lint`; the rules themselves are tested in tests/unit/ranktable/test_lint.c."""
 
     def lint(self, text, *flags):
-        done = subprocess.run([str(BUILD / "bin" / "helios-ranktable"), "lint", *flags], input=text, capture_output=True, text=True,
-                              check=False, timeout=60)
+        done = subprocess.run(
+            [str(BUILD / "bin" / "helios-ranktable"), "lint", *flags],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
         return done.returncode, done.stdout + done.stderr
 
     def test_a_table_that_was_written_is_sound(self):
         self.two()
         text = self.data()["hccl.json"]
-        self.assertEqual(self.lint(text, "-", "--chip", "a2"), (0, "-: no fault; 2 servers, 4 devices\n"))
-        self.assertEqual(self.lint(text, "-", "--chip=a5"), (1, "-: version is '1.0'; this chip reads 2.0\n"))
+        self.assertEqual(
+            self.lint(text, "-", "--chip", "a2"), (0, "-: no fault; 2 servers, 4 devices\n")
+        )
+        self.assertEqual(
+            self.lint(text, "-", "--chip=a5"), (1, "-: version is '1.0'; this chip reads 2.0\n")
+        )
 
     def test_a_manifest_of_several_documents(self):
         manifest = ROOT / "deploy" / "k8s" / "example-job.yaml"
-        text = manifest.read_text(encoding="utf-8").replace("ascend-910", "ascend-910b").replace("ascend-910b-config", "ascend-910-config")
+        text = (
+            manifest.read_text(encoding="utf-8")
+            .replace("ascend-910", "ascend-910b")
+            .replace("ascend-910b-config", "ascend-910-config")
+        )
         code, said = self.lint(text, "-", "--chip", "a2", "--job")
-        self.assertEqual((code, said.splitlines()), (1, [
-            "-: Job resnet, tasks[0]: nodeSelector has no accelerator-type: one of module-910b-8, module-910b-16, card-910b-2"]))
-        text = text.replace("        restartPolicy: OnFailure", "        restartPolicy: OnFailure\n"
-                            "        nodeSelector: {accelerator-type: module-910b-8}")
+        self.assertEqual(
+            (code, said.splitlines()),
+            (
+                1,
+                [
+                    "-: Job resnet, tasks[0]: nodeSelector has no accelerator-type: one of"
+                    " module-910b-8, module-910b-16, card-910b-2"
+                ],
+            ),
+        )
+        text = text.replace(
+            "        restartPolicy: OnFailure",
+            (
+                "        restartPolicy: OnFailure\n"
+                "        nodeSelector: {accelerator-type: module-910b-8}"
+            ),
+        )
         self.assertEqual(self.lint(text, "-", "--chip", "a2", "--job"), (0, "-: no fault\n"))
         items = "kind: List\nitems:\n" + "".join(
-            "- " + part.strip().replace("\n", "\n  ") + "\n" for part in text.split("---\n"))
+            "- " + part.strip().replace("\n", "\n  ") + "\n" for part in text.split("---\n")
+        )
         self.assertEqual(self.lint(items, "-", "--chip", "a2", "--job"), (0, "-: no fault\n"))
-        self.assertIn("-:4:1: ", self.lint("a: 1\n---\nkind: [\n", "-", "--chip", "a2", "--job")[1])  # its own line
+        self.assertIn(
+            "-:4:1: ", self.lint("a: 1\n---\nkind: [\n", "-", "--chip", "a2", "--job")[1]
+        )  # its own line
 
     def test_what_is_asked_for_wrongly(self):
-        for flags, why in ((("-",), "--chip a2|a3|a5 is missing"), (("--chip", "a2"), "exactly one FILE"),
-                           (("-", "--chip", "a4"), "'a4' is not one of a2, a3, a5"), (("-", "--cihp", "a2"), "did you mean")):
+        for flags, why in (
+            (("-",), "--chip a2|a3|a5 is missing"),
+            (("--chip", "a2"), "exactly one FILE"),
+            (("-", "--chip", "a4"), "'a4' is not one of a2, a3, a5"),
+            (("-", "--cihp", "a2"), "did you mean"),
+        ):
             code, said = self.lint("{}", *flags)
             self.assertEqual(code, 2, said)
             self.assertIn(why, said)
@@ -341,30 +419,68 @@ class Flags(unittest.TestCase):
         """Those of the specification's manifests, and of their later versions."""
         with tempfile.TemporaryDirectory() as folder:
             file, named = f"{folder}/hccl-controller.log", f"{folder}/helios-ranktable.log"
-            for flags, log in ((("--logtostderr=false", f"--log_dir={folder}", f"--log_file={file}", "--stderrthreshold=1", "-v=5"), file),
-                               (("--logtostderr=false", "--log_dir", folder), named), (("-logFile", file), file),
-                               ((f"--logFile={file}", "-logLevel=-1"), file), (("-logtostderr=true", f"--log_dir={folder}"), None)):
-                done = subprocess.run([str(BUILD / "bin" / "helios-ranktable"), *flags, "-kubeconfig", f"{folder}/none"],
-                                      capture_output=True, text=True, check=False, timeout=60)
+            for flags, log in (
+                (
+                    (
+                        "--logtostderr=false",
+                        f"--log_dir={folder}",
+                        f"--log_file={file}",
+                        "--stderrthreshold=1",
+                        "-v=5",
+                    ),
+                    file,
+                ),
+                (("--logtostderr=false", "--log_dir", folder), named),
+                (("-logFile", file), file),
+                ((f"--logFile={file}", "-logLevel=-1"), file),
+                (("-logtostderr=true", f"--log_dir={folder}"), None),
+            ):
+                done = subprocess.run(
+                    [
+                        str(BUILD / "bin" / "helios-ranktable"),
+                        *flags,
+                        "-kubeconfig",
+                        f"{folder}/none",
+                    ],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=60,
+                )
                 said = done.stderr
                 if log is not None:
                     self.assertEqual(said, "", flags)
                     said = pathlib.Path(log).read_text(encoding="utf-8")
                     pathlib.Path(log).unlink()
                 self.assertIn(f"{folder}/none can't be read", said, flags)
-                self.assertEqual((done.returncode, list(pathlib.Path(folder).iterdir())), (1, []), flags)
+                self.assertEqual(
+                    (done.returncode, list(pathlib.Path(folder).iterdir())), (1, []), flags
+                )
 
     def test_a_log_at_its_size_limit_does_not_end_it(self):
         with tempfile.NamedTemporaryFile() as log:
             log.write(bytes(4096))
             log.flush()
-            done = subprocess.run([str(BUILD / "bin" / "helios-ranktable"), "-logFile", log.name, "-kubeconfig", f"{log.name}.none"],
-                                  check=False, timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+            done = subprocess.run(
+                [
+                    str(BUILD / "bin" / "helios-ranktable"),
+                    "-logFile",
+                    log.name,
+                    "-kubeconfig",
+                    f"{log.name}.none",
+                ],
+                check=False,
+                timeout=60,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+            )
         self.assertEqual(done.returncode, 1)
 
 
 def load_tests(loader, _tests, _pattern):
-    return SideBySide([t for kind in (Faults, Common, Lint, Flags) for t in loader.loadTestsFromTestCase(kind)], AT_ONCE)
+    return SideBySide(
+        [t for kind in (Faults, Common, Lint, Flags) for t in loader.loadTestsFromTestCase(kind)],
+        AT_ONCE,
+    )
 
 
 if __name__ == "__main__":

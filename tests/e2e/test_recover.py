@@ -23,9 +23,9 @@ sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
 sys.dont_write_bytecode = True
 
 
-
 class Stub(types.ModuleType):
     """A save needs only torch's dtype names."""
+
     Tensor = type("Tensor", (), {})
 
     def __getattr__(self, name):
@@ -46,6 +46,7 @@ MANIFEST = "6d616e6966657374"  # prefix of the ids of manifests
 
 class Filled:
     """A tensor whose bytes are all the same."""
+
     dtype = "torch.float32"
 
     def __init__(self, shape, byte):
@@ -60,12 +61,20 @@ class Recover(unittest.TestCase):
         self.tmp = tempfile.TemporaryDirectory(prefix="helios-e2e-recover-")
         self.addCleanup(self.tmp.cleanup)
         self.archive = pathlib.Path(self.tmp.name) / "archive"
-        self.env = {"HELIOS_GC_INTERVAL": "200ms", "HELIOS_GC_GRACE": "30s", "HELIOS_L3_QUARANTINE": "100ms",
-                    "HELIOS_LOG_LEVEL": "debug"}
+        self.env = {
+            "HELIOS_GC_INTERVAL": "200ms",
+            "HELIOS_GC_GRACE": "30s",
+            "HELIOS_L3_QUARANTINE": "100ms",
+            "HELIOS_LOG_LEVEL": "debug",
+        }
         self.archived = dict(self.env, HELIOS_ARCHIVE_URL=f"dir:{self.archive}")
 
     def files(self, manifests=False):
-        return sorted(p.stem for p in self.archive.glob("??/*.safetensors") if p.stem.startswith(MANIFEST) == manifests)
+        return sorted(
+            p.stem
+            for p in self.archive.glob("??/*.safetensors")
+            if p.stem.startswith(MANIFEST) == manifests
+        )
 
     def load(self, c, name, seed=1):
         source, _ = checkpoints.llama(c.dir / f"checkpoint-{name}", hidden=32, seed=seed)
@@ -81,7 +90,9 @@ class Recover(unittest.TestCase):
             header, _ = checkpoints.read(path)
             rank = helios.Rank(job="j", model=model, pp=pp, pp_size=2, world_size=2, global_rank=pp)
             with helios.Session(c.info["controller"], rank=rank) as s:
-                state = {n: Filled(t["shape"], byte) for n, t in header.items() if n != "__metadata__"}
+                state = {
+                    n: Filled(t["shape"], byte) for n, t in header.items() if n != "__metadata__"
+                }
                 numbers.add(s.save_state_dict(state, step, {"step": step, "seed": byte}).version)
         self.assertEqual(len(numbers), 1)
         return numbers.pop()
@@ -90,13 +101,17 @@ class Recover(unittest.TestCase):
         """Waits until all shards and `count` manifests are stored."""
         if "HELIOS_ARCHIVE_URL" in c.env:
             ids = {s["id"] for s in c.json("shard", "ls")["items"]}
-            wait_for("everything to be archived",
-                     lambda: ids <= set(self.files()) and len(self.files(manifests=True)) == count)
+            wait_for(
+                "everything to be archived",
+                lambda: ids <= set(self.files()) and len(self.files(manifests=True)) == count,
+            )
         else:
             log = c.state / "log" / "controllerd.log"
             text = log.read_text()
-            wait_for("a sweep after the last commit",
-                     lambda: len(re.findall("sweep ended", log.read_text()[len(text):])) >= 2)
+            wait_for(
+                "a sweep after the last commit",
+                lambda: len(re.findall("sweep ended", log.read_text()[len(text) :])) >= 2,
+            )
 
     def seen(self, c):
         """Everything that users see of the models, and the bytes of every rank's stream."""
@@ -104,13 +119,24 @@ class Recover(unittest.TestCase):
         for m in c.json("model", "ls")["items"]:
             name = m["name"]
             shown[name] = c.json("model", "show", name)
-            shown[name, "shards"] = sorted((s["id"], s["sizeBytes"], s["crc32"], s["part"], s["pp"], s["tp"], s["state"])
-                                           for s in c.json("shard", "ls", "--model", name)["items"])
+            shown[name, "shards"] = sorted(
+                (s["id"], s["sizeBytes"], s["crc32"], s["part"], s["pp"], s["tp"], s["state"])
+                for s in c.json("shard", "ls", "--model", name)["items"]
+            )
             for version in [v["version"] for v in shown[name]["versions"]] + [None]:
                 for pp in (0, 1):
                     path = c.dir / "pulled"
-                    done = c.run("pull", "--model", name + (f"@{version}" if version else ""), "--pp", pp, "--tp", 0,
-                                 "--out", path)
+                    done = c.run(
+                        "pull",
+                        "--model",
+                        name + (f"@{version}" if version else ""),
+                        "--pp",
+                        pp,
+                        "--tp",
+                        0,
+                        "--out",
+                        path,
+                    )
                     self.assertEqual(done.returncode, 0, done.stderr)
                     shown[name, version, pp] = hashlib.sha256(path.read_bytes()).hexdigest()
         return shown
@@ -140,11 +166,17 @@ class Recover(unittest.TestCase):
             self.assertEqual(c.json("model", "ls")["items"], [])
             dry = c.json("recover", "--dry-run")
             self.assertEqual((dry["restored"], dry["restoredShards"], dry["left"]), (3, shards, []))
-            self.assertEqual([(v["version"], v["state"]) for v in dry["versions"]],
-                             [(1, "restored"), (2, "restored"), (3, "restored")])
-            self.assertEqual((c.json("info")["claim"], c.json("model", "ls")["items"]), ("refused", []))
+            self.assertEqual(
+                [(v["version"], v["state"]) for v in dry["versions"]],
+                [(1, "restored"), (2, "restored"), (3, "restored")],
+            )
+            self.assertEqual(
+                (c.json("info")["claim"], c.json("model", "ls")["items"]), ("refused", [])
+            )
             done = c.json("recover")
-            self.assertEqual((done["claim"], done["cluster"], done["restored"]), ("ok", cluster_id, 3))
+            self.assertEqual(
+                (done["claim"], done["cluster"], done["restored"]), ("ok", cluster_id, 3)
+            )
             self.assertEqual(self.seen(c), before)
             log = c.state / "log" / "controllerd.log"
             begun = len(log.read_text())
@@ -153,12 +185,16 @@ class Recover(unittest.TestCase):
             c.kill("controllerd")  # its new identity is durable
             self.assertEqual(c.run(*c.up_args).returncode, 0)
             wait_for("the claim", lambda: c.json("info")["claim"] != "unknown")
-            self.assertEqual((c.json("info")["claim"], c.json("info")["cluster"]), ("ok", cluster_id))
+            self.assertEqual(
+                (c.json("info")["claim"], c.json("info")["cluster"]), ("ok", cluster_id)
+            )
             self.assertIn("nothing to recover", c.refuse("recover"))
             self.assertEqual(c.json("recover", "--dry-run")["known"], 3)
             self.assertEqual(self.save(c, "m", 30, 3), 4)
             newest = c.json("model", "show", "m")
-            self.assertEqual((newest["latest"], newest["versions"][0]["meta"]), (4, {"step": 30, "seed": 3}))
+            self.assertEqual(
+                (newest["latest"], newest["versions"][0]["meta"]), (4, {"step": 30, "seed": 3})
+            )
 
     def test_from_pool_and_archive(self):
         self.lose_and_recover(self.archived, lambda state, pool: self.forget(state))
@@ -170,6 +206,7 @@ class Recover(unittest.TestCase):
         def reboot(state, pool):
             self.forget(state)
             pool.unlink()
+
         self.lose_and_recover(self.archived, reboot)
 
     def test_an_old_copy_of_the_catalogue_gets_what_came_later(self):
@@ -177,7 +214,9 @@ class Recover(unittest.TestCase):
             self.load(c, "m")
             self.save(c, "m", 10, 1)
             copy = c.dir / "controller.db"
-            with sqlite3.connect(c.state / "controller" / "controller.db") as db, sqlite3.connect(copy) as to:
+            with sqlite3.connect(c.state / "controller" / "controller.db") as db, sqlite3.connect(
+                copy
+            ) as to:
                 db.backup(to)
             self.save(c, "m", 20, 2)
             self.load(c, "other", seed=2)
@@ -187,10 +226,17 @@ class Recover(unittest.TestCase):
             def roll_back(state):
                 self.forget(state)
                 shutil.copy(copy, state / "controller.db")
+
             self.restart(c, roll_back)
             done = c.json("recover")
-            self.assertEqual((done["claim"], done["known"], [(v["model"], v["version"]) for v in done["versions"]]),
-                             ("ok", 2, [("m", 3), ("other", 1)]))
+            self.assertEqual(
+                (
+                    done["claim"],
+                    done["known"],
+                    [(v["model"], v["version"]) for v in done["versions"]],
+                ),
+                ("ok", 2, [("m", 3), ("other", 1)]),
+            )
             self.assertEqual(self.seen(c), before)
 
     def test_a_removed_version_does_not_come_back(self):
@@ -202,7 +248,9 @@ class Recover(unittest.TestCase):
             c.json("model", "rm", "gone")
             c.json("model", "rm", "m@2", "--force")
             wait_for("one manifest to be left", lambda: len(self.files(manifests=True)) == 1)
-            wait_for("its shards alone", lambda: len(self.files()) == len(c.json("shard", "ls")["items"]))
+            wait_for(
+                "its shards alone", lambda: len(self.files()) == len(c.json("shard", "ls")["items"])
+            )
             before = self.seen(c)
             self.restart(c, self.forget)
             self.assertEqual(c.json("recover")["restored"], 1)
@@ -223,6 +271,7 @@ class Recover(unittest.TestCase):
                 for path in self.archive.glob(f"??/{MANIFEST}*.safetensors"):
                     if b'"name":"lost"' in path.read_bytes():
                         path.unlink()
+
             self.restart(c, damage)
             shown = c.run("recover")
             self.assertEqual(shown.returncode, 1)
@@ -235,9 +284,13 @@ class Recover(unittest.TestCase):
             self.assertEqual(c.run(*c.up_args).returncode, 0)
             self.assertEqual((len(self.files()), c.json("info")["claim"]), (size, "refused"))
             given = c.json("recover", "--discard")
-            self.assertEqual((given["claim"], sum(x["shards"] for x in given["left"])), ("ok", len(lost)))
+            self.assertEqual(
+                (given["claim"], sum(x["shards"] for x in given["left"])), ("ok", len(lost))
+            )
             wait_for("the rest in the trash", lambda: not lost & set(self.files()))
-            self.assertEqual({p.stem.split("-")[1] for p in self.archive.glob("trash/*.safetensors")}, lost)
+            self.assertEqual(
+                {p.stem.split("-")[1] for p in self.archive.glob("trash/*.safetensors")}, lost
+            )
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
 
     def test_derived_shards_are_dropped_and_keep_nothing_from_being_claimed(self):
@@ -249,10 +302,12 @@ class Recover(unittest.TestCase):
             self.restart(c, self.forget)
             done = c.json("recover")
             self.assertEqual((done["claim"], done["restored"], done["left"]), ("ok", 1, []))
-            version, = c.json("model", "show", "m")["versions"]
+            (version,) = c.json("model", "show", "m")["versions"]
             self.assertEqual(version["cuts"], [])
             self.assertEqual({s["id"] for s in c.json("shard", "ls")["items"]}, own)
-            wait_for("no shard but the version's", lambda: c.json("info")["pool"]["shards"] == len(own))
+            wait_for(
+                "no shard but the version's", lambda: c.json("info")["pool"]["shards"] == len(own)
+            )
             self.assertGreater(c.json("model", "reshard", "m", "--tp-size", 2)["shards"], 0)
 
     def test_a_shard_in_the_trash_that_a_manifest_names_comes_back(self):
@@ -267,7 +322,9 @@ class Recover(unittest.TestCase):
                 pathlib.Path(c.info["pool"]).unlink()
                 (self.archive / "trash").mkdir(exist_ok=True)
                 (self.archive / shard[:2] / f"{shard}.safetensors").rename(
-                    self.archive / "trash" / f"{time.time_ns() // 1000000:013d}-{shard}.safetensors")
+                    self.archive / "trash" / f"{time.time_ns() // 1000000:013d}-{shard}.safetensors"
+                )
+
             self.restart(c, trash)
             dry = c.json("recover", "--dry-run")
             self.assertEqual((dry["restored"], dry["untrashed"]), (1, 0))
@@ -282,7 +339,10 @@ class Recover(unittest.TestCase):
             for seed, name in enumerate(("good", "gone", "short"), 1):
                 self.load(c, name, seed)
             self.wait_manifests(c, 3)
-            first = {name: c.json("shard", "ls", "--model", name)["items"][0]["id"] for name in ("gone", "short")}
+            first = {
+                name: c.json("shard", "ls", "--model", name)["items"][0]["id"]
+                for name in ("gone", "short")
+            }
 
             def damage(state):
                 self.forget(state)
@@ -290,12 +350,16 @@ class Recover(unittest.TestCase):
                 (self.archive / first["gone"][:2] / f"{first['gone']}.safetensors").unlink()
                 path = self.archive / first["short"][:2] / f"{first['short']}.safetensors"
                 raw = bytearray(path.read_bytes())
-                at = raw.index(b'"crc32.') + raw[raw.index(b'"crc32.'):].index(b'":"') + 3
+                at = raw.index(b'"crc32.') + raw[raw.index(b'"crc32.') :].index(b'":"') + 3
                 raw[at] = ord("0") if raw[at] != ord("0") else ord("1")
                 path.write_bytes(raw)
+
             self.restart(c, damage)
             found = {v["model"]: v for v in c.json("recover", "--dry-run")["versions"]}
-            self.assertEqual({m: v["state"] for m, v in found.items()}, {"good": "restored", "gone": "skipped", "short": "skipped"})
+            self.assertEqual(
+                {m: v["state"] for m, v in found.items()},
+                {"good": "restored", "gone": "skipped", "short": "skipped"},
+            )
             self.assertIn("neither in the pool nor in the archive", found["gone"]["reason"])
             self.assertRegex(found["short"]["reason"], rf"shard {first['short']} .*has CRC")
             self.assertEqual(c.run("recover").returncode, 1)
@@ -305,7 +369,9 @@ class Recover(unittest.TestCase):
         with cluster(env=self.archived) as c:
             self.load(c, "m")
             copy = c.dir / "controller.db"
-            with sqlite3.connect(c.state / "controller" / "controller.db") as db, sqlite3.connect(copy) as to:
+            with sqlite3.connect(c.state / "controller" / "controller.db") as db, sqlite3.connect(
+                copy
+            ) as to:
                 db.backup(to)
             self.load(c, "back", seed=2)
             self.load(c, "lost", seed=3)
@@ -319,6 +385,7 @@ class Recover(unittest.TestCase):
                 for path in self.archive.glob(f"??/{MANIFEST}*.safetensors"):
                     if b'"name":"lost"' in path.read_bytes():
                         path.unlink()
+
             self.restart(c, damage)
             self.assertEqual(c.run("recover").returncode, 1)
             self.assertEqual({m["name"] for m in c.json("model", "ls")["items"]}, {"m", "back"})
@@ -336,10 +403,15 @@ class Recover(unittest.TestCase):
             shards = set(self.files())
             self.restart(c, self.forget)
             dry = c.json("recover", "--dry-run", "--discard")
-            self.assertEqual((dry["restored"], sum(x["shards"] for x in dry["left"]), c.json("info")["claim"]),
-                             (0, len(shards), "refused"))
+            self.assertEqual(
+                (dry["restored"], sum(x["shards"] for x in dry["left"]), c.json("info")["claim"]),
+                (0, len(shards), "refused"),
+            )
             self.assertEqual(c.json("recover", "--discard")["claim"], "ok")
-            wait_for("all of it in the trash", lambda: not self.files() and not self.files(manifests=True))
+            wait_for(
+                "all of it in the trash",
+                lambda: not self.files() and not self.files(manifests=True),
+            )
             trash = {p.stem.split("-")[1] for p in self.archive.glob("trash/*.safetensors")}
             self.assertEqual({t for t in trash if not t.startswith(MANIFEST)}, shards)
             self.assertEqual(c.json("model", "ls")["items"], [])
@@ -349,14 +421,19 @@ class Recover(unittest.TestCase):
         with cluster(env=self.archived) as c:
             self.load(c, "m")
             self.wait_manifests(c, 1)
-            kept, = self.files(manifests=True)
+            (kept,) = self.files(manifests=True)
 
             def lose(_):
                 pathlib.Path(c.info["pool"]).unlink()
                 (self.archive / kept[:2] / f"{kept}.safetensors").unlink()
+
             self.restart(c, lose)
-            wait_for("the manifest to be archived again", lambda: self.files(manifests=True) == [kept])
-            self.assertNotIn("missing from the pool", (c.state / "log" / "controllerd.log").read_text())
+            wait_for(
+                "the manifest to be archived again", lambda: self.files(manifests=True) == [kept]
+            )
+            self.assertNotIn(
+                "missing from the pool", (c.state / "log" / "controllerd.log").read_text()
+            )
 
     def test_killed_in_the_middle_it_is_done_again(self):
         with cluster(env=self.archived) as c:
@@ -366,8 +443,12 @@ class Recover(unittest.TestCase):
             before = self.seen(c)
             self.restart(c, self.forget)
             for _ in range(6):  # at whatever point it is
-                running = subprocess.Popen([BUILD / "bin" / "helios", "--state", c.state, "recover"], env=c.env,
-                                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                running = subprocess.Popen(
+                    [BUILD / "bin" / "helios", "--state", c.state, "recover"],
+                    env=c.env,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
                 c.kill("controllerd", signal.SIGKILL)
                 running.wait(30)
                 c.run("down", "--keep")

@@ -47,8 +47,14 @@ class Replace(unittest.TestCase):
         cls.addClassCleanup(home.cleanup)
         cls.text = pathlib.Path(home.name, "text")
         cls.text.write_bytes(b"".join(b"the %d. quick brown fox; " % (i * i) for i in range(400)))
-        model = hf_llama.Llama(hf_llama.Config(hidden_size=32, intermediate_size=48, max_position_embeddings=32,
-                                               tie_word_embeddings=True))
+        model = hf_llama.Llama(
+            hf_llama.Config(
+                hidden_size=32,
+                intermediate_size=48,
+                max_position_embeddings=32,
+                tie_word_embeddings=True,
+            )
+        )
         model.init_weights(seed=3)
         cls.hf = pathlib.Path(home.name, "hf")
         hf_llama.save(model, cls.hf)
@@ -56,27 +62,53 @@ class Replace(unittest.TestCase):
         cls.c.json("model", "import", f"{home.name}/hf", "--name", "m", "--tp", 1, "--pp", RANKS)
 
     def submit(self, steps: int = STEPS, save: int = SAVE, batch: int = 8, **more) -> str:
-        return self.c.submit(json.dumps({
-            "jobName": "replace", "model": {"name": "m", "version": 1},
-            "parallelism": {"pipeline_parallel_size": RANKS},
-            "resources": {"ranks_per_slot": 1}, "nodeLostAfter": "60s",
-            "env": {"HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"]},
-            "command": [sys.executable, str(ROOT / "examples" / "train_gpt.py"), f"--steps={steps}", f"--save-every={save}",
-                        f"--batch={batch}", "--micro-batches=2", f"--text={self.text}", "--timeout=30"], **more}))
+        return self.c.submit(
+            json.dumps(
+                {
+                    "jobName": "replace",
+                    "model": {"name": "m", "version": 1},
+                    "parallelism": {"pipeline_parallel_size": RANKS},
+                    "resources": {"ranks_per_slot": 1},
+                    "nodeLostAfter": "60s",
+                    "env": {"HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"]},
+                    "command": [
+                        sys.executable,
+                        str(ROOT / "examples" / "train_gpt.py"),
+                        f"--steps={steps}",
+                        f"--save-every={save}",
+                        f"--batch={batch}",
+                        "--micro-batches=2",
+                        f"--text={self.text}",
+                        "--timeout=30",
+                    ],
+                    **more,
+                }
+            )
+        )
 
     def lines(self, job: str, kind: str) -> list[dict]:
         head = f"HELIOS_{kind} "
-        return [json.loads(line[len(head):]) for line in self.c.log(job, SPEAKS).splitlines() if line.startswith(head)]
+        return [
+            json.loads(line[len(head) :])
+            for line in self.c.log(job, SPEAKS).splitlines()
+            if line.startswith(head)
+        ]
 
     def ranks(self, job: str) -> list[dict]:
         return [r for c in self.c.job(job)["containers"] for r in c["ranks"]]
 
     def steps_from(self, job: str, generation: int, count: int = RANKS) -> list[dict]:
         """The ranks, once all of them train in that generation."""
+
         def training():
             ranks = self.ranks(job)
             told = [r.get("progress", {}) for r in ranks]
-            return len(ranks) == count and all(p.get("generation", 0) >= generation and p["steps"] > 0 for p in told) and ranks
+            return (
+                len(ranks) == count
+                and all(p.get("generation", 0) >= generation and p["steps"] > 0 for p in told)
+                and ranks
+            )
+
         return wait_for(f"steps of generation {generation} of {job}", training, 120)
 
     def losses(self, job: str) -> list[float]:
@@ -100,13 +132,21 @@ class Replace(unittest.TestCase):
         wait_for("the first version", lambda: self.lines(job, "SAVED"))
         os.kill(self.ranks(job)[0]["pid"], signal.SIGKILL)
         done = self.c.wait_job(job, "succeeded", "failed", seconds=120)
-        self.assertEqual((done["state"], done["attempt"]), ("succeeded", 2), self.c.log(job, SPEAKS))
+        self.assertEqual(
+            (done["state"], done["attempt"]), ("succeeded", 2), self.c.log(job, SPEAKS)
+        )
         self.assertEqual(self.events(job, "rank-replaced"), [])
-        pulls = [json.loads(line.removeprefix("HELIOS_PULL ")) for rank in range(RANKS)
-                 for line in self.c.log(job, rank).splitlines() if line.startswith("HELIOS_PULL ")]
+        pulls = [
+            json.loads(line.removeprefix("HELIOS_PULL "))
+            for rank in range(RANKS)
+            for line in self.c.log(job, rank).splitlines()
+            if line.startswith("HELIOS_PULL ")
+        ]
         steps = {p["step"] for p in pulls}  # logs are of the last attempt
         self.assertEqual(len(steps), 1, pulls)
-        self.assertLessEqual(steps, set(range(SAVE, STEPS, SAVE)), pulls)  # the kill came after one of its saves
+        self.assertLessEqual(
+            steps, set(range(SAVE, STEPS, SAVE)), pulls
+        )  # the kill came after one of its saves
         self.assertEqual({(p["path"], p["crc_failures"]) for p in pulls}, {("shm", 0)})
         losses = {p["step"]: p["loss"] for p in self.lines(job, "PROGRESS")}
         want = reference_loss.curve(self.hf, STEPS, 8, 1e-3, text=[str(self.text)])
@@ -125,16 +165,27 @@ class Replace(unittest.TestCase):
         ledger = seen["ledger"]
         parts = sum(ms for key, ms in ledger.items() if key.endswith("Ms") and key != "wallMs")
         self.assertEqual(parts, ledger["wallMs"])
-        self.assertAlmostEqual(ledger["wallMs"] / (now - seen["submittedMs"]), 1, delta=0.01 + 1000 / ledger["wallMs"])
+        self.assertAlmostEqual(
+            ledger["wallMs"] / (now - seen["submittedMs"]), 1, delta=0.01 + 1000 / ledger["wallMs"]
+        )
         self.assertGreater(ledger["lostMs"], 0, ledger)
-        made = [p["step"] for p in self.lines(job, "PROGRESS")]  # of another rank, which can be a step ahead
-        self.assertAlmostEqual(ledger["replayed"], len(made) - len(set(made)), delta=2, msg=str(ledger))
+        made = [
+            p["step"] for p in self.lines(job, "PROGRESS")
+        ]  # of another rank, which can be a step ahead
+        self.assertAlmostEqual(
+            ledger["replayed"], len(made) - len(set(made)), delta=2, msg=str(ledger)
+        )
         if ledger["replayed"] == 0:
             self.assertEqual(ledger["replayMs"], 0, ledger)
-        elif ledger["replayed"] > len(self.events(job, "recovered")):  # a gang is starting, or lost, up to its first step's end
+        elif ledger["replayed"] > len(
+            self.events(job, "recovered")
+        ):  # a gang is starting, or lost, up to its first step's end
             self.assertGreater(ledger["replayMs"], 0, ledger)
-        counts = {line.split('"')[1]: int(line.split()[-1]) for line in self.c.run("metrics", "controller").stdout.splitlines()
-                  if line.startswith("helios_recovery_seconds_count")}
+        counts = {
+            line.split('"')[1]: int(line.split()[-1])
+            for line in self.c.run("metrics", "controller").stdout.splitlines()
+            if line.startswith("helios_recovery_seconds_count")
+        }
         self.assertEqual(set(counts), {"start", "join", "load", "step", "total"})
         self.assertGreaterEqual(min(counts.values()), 2)
 
@@ -152,11 +203,18 @@ class Replace(unittest.TestCase):
         def replaced_too():  # on a busy machine the gang may have met once more before
             ranks = self.steps_from(job, 3)
             return ranks[1]["pid"] != second[1]["pid"] and ranks
+
         third = wait_for("rank 1 to be replaced", replaced_too, 120)
         wait_for("the second one", lambda: len(self.events(job, "recovered")) == 2)
-        self.assertRegex("\n".join(self.events(job, "stalled")),
-                         r"(?m)^rank 1 on \S+ has made no step for .*: its process is stopped$")
-        wait_for("the steps of the other job", lambda: max(p["step"] for p in self.lines(job, "PROGRESS")) >= STEPS - 1, 120)
+        self.assertRegex(
+            "\n".join(self.events(job, "stalled")),
+            r"(?m)^rank 1 on \S+ has made no step for .*: its process is stopped$",
+        )
+        wait_for(
+            "the steps of the other job",
+            lambda: max(p["step"] for p in self.lines(job, "PROGRESS")) >= STEPS - 1,
+            120,
+        )
         curve = self.losses(job)
         self.assertEqual({step: curve[step] for step in want}, want)
         self.assertEqual(self.c.job(job)["attempt"], 1)
@@ -175,10 +233,16 @@ class Replace(unittest.TestCase):
             wait_for(f"process {pid} to be gone", lambda pid=pid: not alive(pid))
 
     def shim(self, node: str, container: str) -> int:
-        return int((self.c.state / "agents" / node / "containers" / container / "shim.pid").read_text().split()[0])
+        return int(
+            (self.c.state / "agents" / node / "containers" / container / "shim.pid")
+            .read_text()
+            .split()[0]
+        )
 
     def master_port(self, node: str, container: str) -> int:
-        spec = json.loads((self.c.state / "agents" / node / "containers" / container / "spec.json").read_text())
+        spec = json.loads(
+            (self.c.state / "agents" / node / "containers" / container / "spec.json").read_text()
+        )
         return int(next(v["value"] for v in spec["env"] if v["key"] == "MASTER_PORT"))
 
     @staticmethod
@@ -193,10 +257,15 @@ class Replace(unittest.TestCase):
         agent, shims = self.c.pid(node), []
         for lock in (self.c.state / "agents" / node / "containers").glob("*/shim.pid"):
             pid, start = map(int, lock.read_text().split()[:2])
-            if start_of(pid) == start:  # otherwise the shim has ended, and the pid may belong to a daemon of another test
+            if (
+                start_of(pid) == start
+            ):  # otherwise the shim has ended, and the pid may belong to a daemon of another test
                 shims.append(pid)
-        children = [int(pid) for shim in shims
-                    for pid in pathlib.Path(f"/proc/{shim}/task/{shim}/children").read_text().split()]
+        children = [
+            int(pid)
+            for shim in shims
+            for pid in pathlib.Path(f"/proc/{shim}/task/{shim}/children").read_text().split()
+        ]
         for pid in (agent, *shims, *children):
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
@@ -205,12 +274,22 @@ class Replace(unittest.TestCase):
         """Node and number of the running parked containers."""
         shown = self.c.job(job)
         states = {c["id"].rsplit(".", 1)[1]: c["state"] for c in shown["containers"]}
-        return [(p["node"], p["index"]) for p in shown["plan"]["containers"]
-                if not p["ranks"] and states[str(p["index"])] == "running"]
+        return [
+            (p["node"], p["index"])
+            for p in shown["plan"]["containers"]
+            if not p["ranks"] and states[str(p["index"])] == "running"
+        ]
 
     def test_a_server_is_lost_and_its_rank_goes_on_in_a_spare_slot_of_another(self):
-        beside = self.c.submit(json.dumps({"jobName": "beside", "resources": {"ranks_per_slot": 1},
-                                           "command": ["/bin/sleep", "1000"]}))
+        beside = self.c.submit(
+            json.dumps(
+                {
+                    "jobName": "beside",
+                    "resources": {"ranks_per_slot": 1},
+                    "command": ["/bin/sleep", "1000"],
+                }
+            )
+        )
         self.addCleanup(self.end, beside)
         self.c.wait_job(beside, "running")
         job = self.submit(FOREVER, recovery={"mode": "replace"}, spareSlots=1, nodeLostAfter="6s")
@@ -224,22 +303,33 @@ class Replace(unittest.TestCase):
         wait_for("the spare", lambda: self.c.job(job)["containers"][2]["state"] == "running")
         port = self.master_port(gone, f"{job}.1.0")
         self.kill_server(gone)  # with rank 0, where the ranks meet
-        with wait_for("its port to be free", lambda: self.listen(port)):  # another process's, on the other server
+        with wait_for(
+            "its port to be free", lambda: self.listen(port)
+        ):  # another process's, on the other server
             after = {r["rank"]: r for r in self.steps_from(job, 2)}
         self.assertNotEqual(self.master_port(stays, f"{job}.1.2"), port)
         seen = self.c.job(job)
         self.assertEqual((seen["attempt"], seen["state"]), (1, "running"))
         self.assertEqual(after[1]["pid"], before[1]["pid"], "the survivor keeps its process")
-        self.assertEqual([c["node"] for c in seen["plan"]["containers"] if c["ranks"]], [stays, stays])
-        self.assertEqual(self.events(job, "spare-used"),
-                         [f"container 2, parked on {stays}, takes the place of container 0"])
+        self.assertEqual(
+            [c["node"] for c in seen["plan"]["containers"] if c["ranks"]], [stays, stays]
+        )
+        self.assertEqual(
+            self.events(job, "spare-used"),
+            [f"container 2, parked on {stays}, takes the place of container 0"],
+        )
         self.assertIn("silent for", self.events(job, "node-lost")[0])
         reached = max(p["step"] for p in self.lines(job, "PROGRESS"))
-        wait_for("a version after that", lambda: any(p["step"] > reached for p in self.lines(job, "SAVED")))
+        wait_for(
+            "a version after that",
+            lambda: any(p["step"] > reached for p in self.lines(job, "SAVED")),
+        )
         self.losses_agree(job)
         self.assertEqual(self.events(job, "spare-added"), [])  # there is no free slot
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)  # the server is back
-        wait_for("a spare in place of the one that was used", lambda: self.parked(job) == [(gone, 3)])
+        wait_for(
+            "a spare in place of the one that was used", lambda: self.parked(job) == [(gone, 3)]
+        )
         self.steps_from(job, 2)
         self.assertEqual(self.c.job(job)["attempt"], 1)
 
@@ -256,13 +346,25 @@ class Replace(unittest.TestCase):
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
         second = {r["rank"]: r for r in self.steps_from(job, 2)}
         self.assertEqual(second[1]["pid"], before[1]["pid"], "the survivor keeps its process")
-        self.assertEqual(self.events(job, "spare-used"),
-                         [f"container 2, parked on {spare[0]}, takes the place of container 0"])
-        self.assertRegex(self.events(job, "container-lost")[0],
-                         rf"^container 0 on {gone} was lost: the container's shim \(process \d+\) ended without a result")
-        wait_for("a spare in place of the one that was used", lambda: [index for _, index in self.parked(job)] == [3])
+        self.assertEqual(
+            self.events(job, "spare-used"),
+            [f"container 2, parked on {spare[0]}, takes the place of container 0"],
+        )
+        self.assertRegex(
+            self.events(job, "container-lost")[0],
+            (
+                rf"^container 0 on {gone} was lost: the container's shim \(process \d+\) ended"
+                r" without a result"
+            ),
+        )
+        wait_for(
+            "a spare in place of the one that was used",
+            lambda: [index for _, index in self.parked(job)] == [3],
+        )
 
-        os.kill(self.shim(self.parked(job)[0][0], f"{job}.1.3"), signal.SIGKILL)  # the parked container is lost, too
+        os.kill(
+            self.shim(self.parked(job)[0][0], f"{job}.1.3"), signal.SIGKILL
+        )  # the parked container is lost, too
         wait_for("another one in its slot", lambda: [index for _, index in self.parked(job)] == [4])
         self.losses_agree(job)
         self.assertEqual((self.c.job(job)["attempt"], self.c.job(job)["state"]), (1, "running"))
@@ -273,14 +375,22 @@ class Replace(unittest.TestCase):
         before = self.steps_from(job, 1)
         wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
         place = self.c.job(job)["plan"]["containers"][0]
-        os.kill(self.shim(place["node"], f"{job}.1.0"), signal.SIGKILL)  # with rank 0, where the ranks meet
+        os.kill(
+            self.shim(place["node"], f"{job}.1.0"), signal.SIGKILL
+        )  # with rank 0, where the ranks meet
         second = {r["rank"]: r for r in self.steps_from(job, 2)}
         seen = self.c.job(job)
         self.assertEqual((seen["attempt"], seen["state"], seen["restarts"]), (1, "running", 0))
         self.assertEqual(second[1]["pid"], before[1]["pid"], "the survivor keeps its process")
         now = seen["plan"]["containers"][0]
-        self.assertEqual([now[k] for k in ("node", "numaId", "cpus")], [place[k] for k in ("node", "numaId", "cpus")])
-        self.assertEqual(self.events(job, "container-replaced"), [f"container 2 takes the slot of container 0 on {place['node']}"])
+        self.assertEqual(
+            [now[k] for k in ("node", "numaId", "cpus")],
+            [place[k] for k in ("node", "numaId", "cpus")],
+        )
+        self.assertEqual(
+            self.events(job, "container-replaced"),
+            [f"container 2 takes the slot of container 0 on {place['node']}"],
+        )
         wait_for("the first process to be gone", lambda: not alive(before[0]["pid"]))
         self.losses_agree(job)
 
@@ -297,8 +407,14 @@ class Replace(unittest.TestCase):
         second = {r["rank"]: r for r in self.steps_from(job, 2)}
         self.assertEqual(second[1]["pid"], first[1]["pid"], "the survivor keeps its process")
         self.assertFalse(alive(first[0]["pid"]))
-        self.assertEqual(self.events(job, "container-lost"), [f"container 0 on {nodes[0]} was lost: it vanished from its node"])
-        self.assertEqual(self.events(job, "container-replaced"), [f"container 2 takes the slot of container 0 on {nodes[0]}"])
+        self.assertEqual(
+            self.events(job, "container-lost"),
+            [f"container 0 on {nodes[0]} was lost: it vanished from its node"],
+        )
+        self.assertEqual(
+            self.events(job, "container-replaced"),
+            [f"container 2 takes the slot of container 0 on {nodes[0]}"],
+        )
 
         home = self.c.state / "agents" / nodes[1] / "containers" / f"{job}.1.1"
         self.c.kill(nodes[1])
@@ -312,7 +428,9 @@ class Replace(unittest.TestCase):
         self.assertEqual((seen["attempt"], seen["state"], seen["restarts"]), (1, "running", 0))
 
     def test_a_rank_of_a_silent_agent_is_ended_by_another_agent_of_its_machine(self):
-        job = self.submit(FOREVER, save=FOREVER, recovery={"mode": "replace"}, spareSlots=1, nodeLostAfter="6s")
+        job = self.submit(
+            FOREVER, save=FOREVER, recovery={"mode": "replace"}, spareSlots=1, nodeLostAfter="6s"
+        )
         self.addCleanup(self.end, job)
         before = self.steps_from(job, 1)
         wait_for("the spare", lambda: len(self.parked(job)) == 1)
@@ -320,11 +438,15 @@ class Replace(unittest.TestCase):
         agent = self.c.pid(silent)
         os.kill(agent, signal.SIGSTOP)
         try:
-            after = {r["rank"]: r for r in self.steps_from(job, 2)}  # no save is refused: there is none
+            after = {
+                r["rank"]: r for r in self.steps_from(job, 2)
+            }  # no save is refused: there is none
             self.assertEqual(after[0]["pid"], before[0]["pid"], "the survivor keeps its process")
             self.assertFalse(alive(before[1]["pid"]))
-            self.assertIn(f"container of a silent Agent of this machine was ended id={job}.1.1",
-                          (self.c.state / "log" / f"{stays}.log").read_text())
+            self.assertIn(
+                f"container of a silent Agent of this machine was ended id={job}.1.1",
+                (self.c.state / "log" / f"{stays}.log").read_text(),
+            )
         finally:
             os.kill(agent, signal.SIGCONT)
         wait_for("a spare in the slot that it had", lambda: self.parked(job) == [(silent, 3)])
@@ -333,7 +455,9 @@ class Replace(unittest.TestCase):
     def test_a_rank_that_lives_on_unseen_saves_nothing_and_ends(self):
         agents = {"node-0": self.c.pid("node-0")}
         self.addCleanup(self.c.up)
-        moved = Daemon(self.c, "node-1").again("--host-id", "elsewhere")  # otherwise another Agent of the machine ends the rank
+        moved = Daemon(self.c, "node-1").again(
+            "--host-id", "elsewhere"
+        )  # otherwise another Agent of the machine ends the rank
         agents["node-1"] = self.enterContext(moved).pid
         job = self.submit(FOREVER, recovery={"mode": "replace"}, spareSlots=1, nodeLostAfter="6s")
         self.addCleanup(self.end, job)
@@ -342,13 +466,23 @@ class Replace(unittest.TestCase):
         wait_for("the spare", lambda: len(self.parked(job)) == 1)
         silent, stays = (self.c.job(job)["plan"]["containers"][i]["node"] for i in (1, 0))
         agent, home = agents[silent], self.c.state / "agents" / silent / "containers" / f"{job}.1.1"
-        os.kill(agent, signal.SIGSTOP)  # its rank goes on, and nothing on this machine has cut its connections
+        os.kill(
+            agent, signal.SIGSTOP
+        )  # its rank goes on, and nothing on this machine has cut its connections
         try:
             after = {r["rank"]: r for r in self.steps_from(job, 2)}
             self.assertEqual(after[0]["pid"], before[0]["pid"], "the survivor keeps its process")
-            self.assertEqual([c["node"] for c in self.c.job(job)["plan"]["containers"] if c["ranks"]], [stays, stays])
-            self.assertRegex((home / "rank-1.log").read_text(),
-                             rf"container 1 of attempt 1 of job '{job}' was given up and can't (begin|commit to) a version")
+            self.assertEqual(
+                [c["node"] for c in self.c.job(job)["plan"]["containers"] if c["ranks"]],
+                [stays, stays],
+            )
+            self.assertRegex(
+                (home / "rank-1.log").read_text(),
+                (
+                    rf"container 1 of attempt 1 of job '{job}' was given up and can't (begin|commit"
+                    r" to) a version"
+                ),
+            )
             wait_for("the process of before to end", lambda: not alive(before[1]["pid"]))
         finally:
             os.kill(agent, signal.SIGCONT)
@@ -372,34 +506,54 @@ class Replace(unittest.TestCase):
                 time.sleep(0.09)
                 os.kill(rank["pid"], signal.SIGCONT)
                 time.sleep(0.01)
+
         slower = threading.Thread(target=slow)
         slower.start()
         try:
-            wait_for("the slow rank to be named", lambda: any(text.startswith(f"rank {rank['rank']} on ")
-                                                              for text in self.events(job, "slow")), 120)
+            wait_for(
+                "the slow rank to be named",
+                lambda: any(
+                    text.startswith(f"rank {rank['rank']} on ") for text in self.events(job, "slow")
+                ),
+                120,
+            )
         finally:
             over.set()
             slower.join()
 
     def test_a_drill_names_ranks_and_kinds_and_finds_no_step_changed(self):
-        job = self.submit(FOREVER, batch=6, recovery={"mode": "replace"}, spares=1,
-                          parallelism={"data_parallel_size": 3})
+        job = self.submit(
+            FOREVER,
+            batch=6,
+            recovery={"mode": "replace"},
+            spares=1,
+            parallelism={"data_parallel_size": 3},
+        )
         self.addCleanup(self.end, job)
         self.steps_from(job, 1, 3)
-        self.assertIn("'fire' is not one of kill,stop,", self.c.run("drill", "--job", job, "--faults", "kill,fire").stderr)
+        self.assertIn(
+            "'fire' is not one of kill,stop,",
+            self.c.run("drill", "--job", job, "--faults", "kill,fire").stderr,
+        )
         faults = ["stop", "oom", "exit", "link", "disk", "bitflip"]
-        done = self.c.run("drill", "--job", job, "--faults", ",".join(faults), "--pause", "1s", "-o", "json")
+        done = self.c.run(
+            "drill", "--job", job, "--faults", ",".join(faults), "--pause", "1s", "-o", "json"
+        )
         self.assertTrue(done.stdout, done.stderr)
         report, told = json.loads(done.stdout), self.c.job(job)["events"]
         self.assertEqual(report["refused"], [])
         for f in report["faults"]:
             self.assertEqual((f["made"], f["recovered"]), (1, 1), (f, told))
             if " is slow: " not in f["wrong"]:  # on a machine that others use any rank can be slow
-                self.assertEqual((f["named"], f["unnamed"]), (int(f["fault"] != "link"), 0), (f, told))
+                self.assertEqual(
+                    (f["named"], f["unnamed"]), (int(f["fault"] != "link"), 0), (f, told)
+                )
         self.assertEqual((report["differing"], report["jumps"]), (0, 0), report)
         self.assertGreater(report["repeated"], 0, report)
         ranks = self.ranks(job)  # which take turns
-        for rank, faults in zip(ranks, (1, 1, 2)):  # one more where a replacement was lost as well, on a busy machine
+        for rank, faults in zip(
+            ranks, (1, 1, 2)
+        ):  # one more where a replacement was lost as well, on a busy machine
             self.assertGreaterEqual(rank["replaced"], faults, told)
         self.slow_down(job, ranks[1])
 
@@ -413,6 +567,7 @@ class Replace(unittest.TestCase):
             """Both ranks have made a step of the next generation: words 2 and 7 of their pages."""
             words = [struct.unpack("8Q", page.read_bytes()[:64]) for page in pages]
             return all(word[2] > 1 and word[7] > 0 for word in words)
+
         for daemon in ("node-0", "node-1"):
             self.c.kill(daemon)
         os.kill(before[0]["pid"], signal.SIGKILL)
@@ -424,7 +579,10 @@ class Replace(unittest.TestCase):
         os.kill(second[1]["pid"], signal.SIGKILL)
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
         third = self.steps_from(job, 3)
-        self.assertEqual((third[0]["pid"], third[1]["replaced"], self.c.job(job)["attempt"]), (second[0]["pid"], 1, 1))
+        self.assertEqual(
+            (third[0]["pid"], third[1]["replaced"], self.c.job(job)["attempt"]),
+            (second[0]["pid"], 1, 1),
+        )
 
 
 class Meeting(unittest.TestCase):
@@ -434,21 +592,31 @@ class Meeting(unittest.TestCase):
         store = torch.distributed.HashStore()
         store.set_timeout(limit)
         with self.assertRaises(RuntimeError):
-            torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=2, timeout=limit)
+            torch.distributed.init_process_group(
+                "gloo", store=store, rank=0, world_size=2, timeout=limit
+            )
         elastic._Meeting._drop(None)
         self.assertEqual(torch.distributed.distributed_c10d._group_count, 0)
 
-
     def test_of_two_processes_of_a_rank_the_one_in_the_later_container_stays(self):
-        with mock.patch.dict(os.environ, {"WORLD_SIZE": "2", "GLOBAL_RANK": "1", "DATA_PARALLEL_SIZE": "2",
-                                          "DATA_PARALLEL_RANK": "1"}):
+        with mock.patch.dict(
+            os.environ,
+            {
+                "WORLD_SIZE": "2",
+                "GLOBAL_RANK": "1",
+                "DATA_PARALLEL_SIZE": "2",
+                "DATA_PARALLEL_RANK": "1",
+            },
+        ):
             store = torch.distributed.HashStore()
             store.set("generation", "1")
             old, new = elastic._Meeting("gloo", 1), elastic._Meeting("gloo", 1)
             self.assertEqual(old._claim(store), 1)
             with mock.patch.dict(os.environ, {"HELIOS_CONTAINER": "2"}):
                 self.assertEqual(new._claim(store), 2)
-                self.assertEqual(elastic._Meeting("gloo", 1)._claim(store), 3)  # replaced in its container
+                self.assertEqual(
+                    elastic._Meeting("gloo", 1)._claim(store), 3
+                )  # replaced in its container
             with self.assertRaises(SystemExit) as ended:
                 old._claim(store)
             self.assertEqual(ended.exception.code, 77)
@@ -458,12 +626,19 @@ class Lost(unittest.TestCase):
     """What a rank does once its Agent names a lost server."""
 
     def test_connections_to_a_lost_server_are_cut_and_no_others(self):
-        with socket.create_server(("127.0.0.2", 0)) as far, socket.create_server(("127.0.0.1", 0)) as near:
-            ends = [socket.create_connection(s.getsockname(), source_address=("127.0.0.1", 0)) for s in (far, near)]
+        with socket.create_server(("127.0.0.2", 0)) as far, socket.create_server(
+            ("127.0.0.1", 0)
+        ) as near:
+            ends = [
+                socket.create_connection(s.getsockname(), source_address=("127.0.0.1", 0))
+                for s in (far, near)
+            ]
             for end in ends:
                 self.addCleanup(end.close)
             self.assertEqual(_lost.cut({"127.0.0.3"}), 0)
-            self.assertEqual(_lost.cut({"::ffff:127.0.0.2", "127.0.0.1"}), 1)  # the near one is this host's own
+            self.assertEqual(
+                _lost.cut({"::ffff:127.0.0.2", "127.0.0.1"}), 1
+            )  # the near one is this host's own
             self.assertEqual(ends[0].recv(1), b"")
             ends[1].settimeout(0.05)
             with self.assertRaises(TimeoutError):
@@ -472,17 +647,25 @@ class Lost(unittest.TestCase):
     def test_a_file_that_appears_tells_where_the_ranks_meet_and_wakes_who_waits(self):
         near = socket.create_server(("127.0.0.1", 0))
         told = {"MASTER_PORT": str(near.getsockname()[1])}
-        with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, told, HELIOS_MEETING=f"{home}/meeting"):
+        with tempfile.TemporaryDirectory() as home, mock.patch.dict(
+            os.environ, told, HELIOS_MEETING=f"{home}/meeting"
+        ):
             self.assertEqual(_lost.master(), ("", ""))
-            late: list[threading.Thread] = []  # on a busy machine the watcher runs only once the file is there
+            late: list[
+                threading.Thread
+            ] = []  # on a busy machine the watcher runs only once the file is there
             with mock.patch.object(threading.Thread, "start", lambda thread: late.append(thread)):
                 _lost.watch()
             with socket.create_server(("127.0.0.2", 0)) as far, near:
-                end = socket.create_connection(far.getsockname(), source_address=("127.0.0.1", 0), timeout=60)
+                end = socket.create_connection(
+                    far.getsockname(), source_address=("127.0.0.1", 0), timeout=60
+                )
                 self.addCleanup(end.close)
                 stranger = socket.create_connection(near.getsockname(), timeout=60)
                 self.addCleanup(stranger.close)
-                pathlib.Path(home, "new").write_text("MASTER_ADDR=10.0.0.7\nMASTER_PORT=20007\nLOST=127.0.0.2\n")
+                pathlib.Path(home, "new").write_text(
+                    "MASTER_ADDR=10.0.0.7\nMASTER_PORT=20007\nLOST=127.0.0.2\n"
+                )
                 os.rename(f"{home}/new", f"{home}/meeting")
                 late[0].start()
                 self.assertEqual(end.recv(1), b"")  # until it is cut
@@ -496,20 +679,32 @@ class Replicas(unittest.TestCase):
     @staticmethod
     def said(*sums: dict, places: str = "") -> dict:
         places = places or "a" * len(sums)
-        told = {rank: (place, _replicas._digest(s)) for rank, (place, s) in enumerate(zip(places, sums))}
+        told = {
+            rank: (place, _replicas._digest(s)) for rank, (place, s) in enumerate(zip(places, sums))
+        }
         return _replicas.judge(told, dict(enumerate(sums)))
 
     def test_the_odd_one_of_three_is_named_with_tensor_and_mib(self):
         good = {"a": [1, 2], "b": [3, 4, 5]}
         self.assertEqual(self.said(good, good, good), {})
-        self.assertEqual(self.said(good, {"a": [1, 2], "b": [3, 4, 9]}, good),
-                         {1: "has other bytes than 2 of its replicas in 'b', MiB 2"})
-        self.assertEqual(self.said({"a": [1, 2]}, good, good), {0: "has other bytes than 2 of its replicas in 'b', MiB 0"})
+        self.assertEqual(
+            self.said(good, {"a": [1, 2], "b": [3, 4, 9]}, good),
+            {1: "has other bytes than 2 of its replicas in 'b', MiB 2"},
+        )
+        self.assertEqual(
+            self.said({"a": [1, 2]}, good, good),
+            {0: "has other bytes than 2 of its replicas in 'b', MiB 0"},
+        )
 
     def test_of_two_nothing_tells_which_is_right(self):
         said = self.said({"a": [1]}, {"a": [2]})
-        self.assertEqual(said, {0: "has other bytes than rank 1 in 'a', MiB 0; it is not known which is right",
-                                1: "has other bytes than rank 0 in 'a', MiB 0; it is not known which is right"})
+        self.assertEqual(
+            said,
+            {
+                0: "has other bytes than rank 1 in 'a', MiB 0; it is not known which is right",
+                1: "has other bytes than rank 0 in 'a', MiB 0; it is not known which is right",
+            },
+        )
 
     def test_ranks_of_other_places_are_no_replicas(self):
         one, two = {"a": [1]}, {"b": [2]}

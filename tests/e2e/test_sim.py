@@ -11,11 +11,18 @@ from support.cluster import HELIOS  # noqa: E402
 
 HEADER = "t_seconds,node,shard,size_bytes,op\n"
 POLICIES = ["helios", "lru", "lfu", "sieve", "s3fifo", "wtinylfu", "gdsf", "static", "optimal"]
-GB = 10 ** 9
+GB = 10**9
 
 
 def sim(*args, text=None):
-    return subprocess.run([HELIOS, "sim", *map(str, args)], input=text, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [HELIOS, "sim", *map(str, args)],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 class Sim(unittest.TestCase):
@@ -33,7 +40,9 @@ class Sim(unittest.TestCase):
     def test_waits_and_bytes_of_a_small_trace_are_those_worked_out_by_hand(self):
         # 12.5 GB from the archive: 6.25 s; by another node from L3: 1 s; again on the first one, from L2: 0.125 s
         size = 12.5 * GB
-        text = HEADER + "".join(f"{t},{node},w,{size:.0f},read\n" for t, node in ((0, "a"), (10, "b"), (20, "a")))
+        text = HEADER + "".join(
+            f"{t},{node},w,{size:.0f},read\n" for t, node in ((0, "a"), (10, "b"), (20, "a"))
+        )
         shown = self.shown("--trace", "-", "--policy", "lru", "--l1", 0, text=text)
         self.assertEqual(shown["world"]["loads"], 3)
         self.assertEqual(shown["world"]["backbone_bps"], 100 * GB)
@@ -48,7 +57,9 @@ class Sim(unittest.TestCase):
         text = HEADER + "".join(f"{t * 10},a,w,{GB},read\n" for t in range(3))
 
         def wait(*args):
-            return self.shown("--trace", "-", "--policy", "lru", *args, text=text)["policies"][0]["wait_s"]
+            return self.shown("--trace", "-", "--policy", "lru", *args, text=text)["policies"][0][
+                "wait_s"
+            ]
 
         base = wait("--l1", 0)
         self.assertAlmostEqual(base, 0.5 + 2 * 0.01)
@@ -74,7 +85,9 @@ class Sim(unittest.TestCase):
             self.assertEqual(set(bound), {"policy", "bound", "wait_s", "wait_mean_s", "wait_p99_s"})
             for p in read["policies"]:
                 self.assertGreaterEqual(p["wait_s"], bound["wait_s"] * (1 - 1e-9), p["policy"])
-            other = self.shown("--generate", "training", "--seed", 6, "--nodes", 3, "--policy", "lru")
+            other = self.shown(
+                "--generate", "training", "--seed", 6, "--nodes", 3, "--policy", "lru"
+            )
             self.assertNotEqual(other["policies"][0]["wait_s"], read["policies"][1]["wait_s"])
 
     def test_a_warmed_pool_has_what_nobody_has_read_before(self):
@@ -86,13 +99,26 @@ class Sim(unittest.TestCase):
             self.assertAlmostEqual(shown["policies"][0]["wait_s"], wait)
 
     def test_what_a_gang_is_planned_to_read_is_fetched_ahead_where_placement_is_on(self):
-        text = HEADER + f"0,b,w,{GB},read\n10,a,w,{GB},plan\n10,c,w,{GB},plan\n11,c,w,{GB},unplan\n40,a,w,{GB},read\n"
+        text = (
+            HEADER
+            + f"0,b,w,{GB},read\n10,a,w,{GB},plan\n10,c,w,{GB},plan\n11,c,w,{GB},unplan\n40,a,w,{GB},read\n"
+        )
         for placement, local, ahead, vain in (("observe", 0, 0, 0), ("on", GB, 2 * GB, GB)):
-            run, = self.shown("--trace", "-", "--policy", "helios", "--placement", placement, text=text)["policies"]
-            self.assertEqual([run[k] for k in ("planned_bytes", "planned_local_bytes", "ahead_bytes", "vain_bytes")],
-                             [GB, local, ahead, vain])
+            (run,) = self.shown(
+                "--trace", "-", "--policy", "helios", "--placement", placement, text=text
+            )["policies"]
+            self.assertEqual(
+                [
+                    run[k]
+                    for k in ("planned_bytes", "planned_local_bytes", "ahead_bytes", "vain_bytes")
+                ],
+                [GB, local, ahead, vain],
+            )
         done = sim("--trace", "-", "--policy", "helios", "--placement", "on", text=text)
-        self.assertIn("100.0% of it in their nodes' memory; fetched ahead 1.9 GiB, 50.0% of it in vain", done.stdout)
+        self.assertIn(
+            "100.0% of it in their nodes' memory; fetched ahead 1.9 GiB, 50.0% of it in vain",
+            done.stdout,
+        )
 
     def test_the_table_has_a_row_for_each_policy_and_says_on_what(self):
         done = sim("--generate", "training", "--nodes", 2)
@@ -102,7 +128,10 @@ class Sim(unittest.TestCase):
         self.assertIn("each node L1 16.0 GiB, L2 64.0 GiB; L3 1.0 TiB", lines[1])
         self.assertEqual([line.split()[0] for line in lines[3:-1]], POLICIES)
         self.assertEqual(lines[-2].split()[-1], "1.00")
-        self.assertRegex(lines[-1], r"^planned gangs read .* GiB, 0.0% of it in their nodes' memory; fetched ahead 0 B")
+        self.assertRegex(
+            lines[-1],
+            r"^planned gangs read .* GiB, 0.0% of it in their nodes' memory; fetched ahead 0 B",
+        )
 
     def test_what_cannot_be_carried_out_is_refused(self):
         self.refused(2, "--trace FILE")
@@ -112,9 +141,21 @@ class Sim(unittest.TestCase):
         self.refused(2, "policy", "--generate", "scan", "--policy", "belady")
         self.refused(2, "nodes", "--generate", "scan", "--nodes", 0)
         self.refused(1, "/nowhere/trace.csv", "--trace", "/nowhere/trace.csv")
-        self.refused(1, "stdin: line 2, column 1: t_seconds", "--trace", "-", text=HEADER + "nan,a,w,1,read\n")
+        self.refused(
+            1,
+            "stdin: line 2, column 1: t_seconds",
+            "--trace",
+            "-",
+            text=HEADER + "nan,a,w,1,read\n",
+        )
         self.refused(1, "stdin: line 1, column 1", "--trace", "-", text="")
-        self.refused(1, "stdin: line 3, column 1: the time goes back", "--trace", "-", text=HEADER + "2,a,w,1,read\n1,a,w,1,read\n")
+        self.refused(
+            1,
+            "stdin: line 3, column 1: the time goes back",
+            "--trace",
+            "-",
+            text=HEADER + "2,a,w,1,read\n1,a,w,1,read\n",
+        )
 
 
 if __name__ == "__main__":

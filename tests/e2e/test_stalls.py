@@ -48,19 +48,31 @@ class Stalls(unittest.TestCase):
     def test_a_slow_disk_makes_the_controller_neither_deaf_nor_forgetful(self):
         with tempfile.TemporaryDirectory(prefix="helios-slow-") as home:
             library, wait = f"{home}/slow_disk.so", pathlib.Path(home, "ms")
-            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, ROOT / "tests/support/slow_disk.c"], check=True)
+            subprocess.run(
+                ["cc", "-shared", "-fPIC", "-o", library, ROOT / "tests/support/slow_disk.c"],
+                check=True,
+            )
             wait.write_text("0")
-            with cluster(nodes=1, env={**QUICK, "LD_PRELOAD": library, "SLOW_DISK": str(wait)}) as c:
+            with cluster(
+                nodes=1, env={**QUICK, "LD_PRELOAD": library, "SLOW_DISK": str(wait)}
+            ) as c:
                 job = c.submit(JOB % ("runs", c.dir / "stop"))
                 c.wait_job(job, "running")
                 path = c.dir / "second.yaml"
                 path.write_text(JOB % ("second", c.dir / "stop"))
                 for ms in ("3000", "7000"):
                     wait.write_text(ms)
-                    submit = subprocess.Popen([HELIOS, "--state", c.state, "submit", path], env=c.env,
-                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                    submit = subprocess.Popen(
+                        [HELIOS, "--state", c.state, "submit", path],
+                        env=c.env,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                    )
                     answers = 0
-                    while submit.poll() is None:  # it waits for the disk, and other calls are answered
+                    while (
+                        submit.poll() is None
+                    ):  # it waits for the disk, and other calls are answered
                         self.assertEqual(c.json("nodes")["items"][0]["state"], "ready")
                         answers += submit.poll() is None
                     self.assertEqual((submit.wait(), submit.communicate()[1]), (0, ""))
@@ -69,7 +81,10 @@ class Stalls(unittest.TestCase):
                 wait.write_text("0")
                 (c.dir / "stop").touch()
                 self.assertEqual(c.wait_job(job, "succeeded")["attempt"], 1)
-                wait_for("the others to end", lambda: {j["state"] for j in c.json("list")["items"]} == {"succeeded"})
+                wait_for(
+                    "the others to end",
+                    lambda: {j["state"] for j in c.json("list")["items"]} == {"succeeded"},
+                )
                 self.assertEqual(len(c.json("list")["items"]), 3)
 
 

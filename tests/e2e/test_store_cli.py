@@ -9,8 +9,12 @@ from support.cluster import cluster
 class Tiers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        context = cluster(nodes=2, slots=1, size="64MiB",
-                          up=["--l2-size", "32MiB", "--devices", "emu:8MiB,emu:4MiB"])
+        context = cluster(
+            nodes=2,
+            slots=1,
+            size="64MiB",
+            up=["--l2-size", "32MiB", "--devices", "emu:8MiB,emu:4MiB"],
+        )
         cls.c = context.__enter__()
         cls.addClassCleanup(context.__exit__, None, None, None)
         checkpoints.llama(cls.c.dir / "toy")
@@ -22,7 +26,11 @@ class Tiers(unittest.TestCase):
         return {(x["tier"], x["node"], x["device"]) for x in shown["copies"] if not x["kept"]}
 
     def test_store_lists_every_tier_with_its_quota(self):
-        seen = {(n["node"], t["tier"], t["name"]): t for n in self.c.json("store")["items"] for t in n["tiers"]}
+        seen = {
+            (n["node"], t["tier"], t["name"]): t
+            for n in self.c.json("store")["items"]
+            for t in n["tiers"]
+        }
         for node in ("node-0", "node-1"):
             self.assertEqual(seen[node, "L2", "host"]["quotaBytes"], 32 << 20)
             self.assertEqual(seen[node, "L1", "emu:0"]["quotaBytes"], 8 << 20)
@@ -39,7 +47,9 @@ class Tiers(unittest.TestCase):
         self.assertEqual(made["crc32"], s["crc32"])
         made = self.c.json("shard", "copy", s["id"], "--to", "node-0:l1:emu:1")
         self.assertEqual((made["tier"], made["device"]), ("L1", "emu:1"))
-        self.assertEqual(self.copies(s["id"]), {("L3", "", ""), ("L2", "node-0", ""), ("L1", "node-0", "emu:1")})
+        self.assertEqual(
+            self.copies(s["id"]), {("L3", "", ""), ("L2", "node-0", ""), ("L1", "node-0", "emu:1")}
+        )
         shown = self.c.json("shard", "show", s["id"])
         routes = {(r["node"], r["target"], r["source"]): r for r in shown["routes"]}
         self.assertEqual(routes["node-1", "L2", "L2 of node-0"]["path"], "mapped")
@@ -54,7 +64,10 @@ class Tiers(unittest.TestCase):
         self.c.json("shard", "copy", short, "--to", "node-0")
         done = self.c.run("shard", "copy", short, "--to", "node-1", "--migrate")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertRegex(done.stdout, r"^L2 of node-1: .* by mapped .*\nthe migration network was not used: .* host.*\n$")
+        self.assertRegex(
+            done.stdout,
+            r"^L2 of node-1: .* by mapped .*\nthe migration network was not used: .* host.*\n$",
+        )
         for node in ("node-0", "node-1"):
             self.assertEqual(self.c.run("shard", "drop", short, "--from", node).stdout, "dropped\n")
         self.assertEqual(self.copies(short), {("L3", "", "")})
@@ -64,7 +77,9 @@ class Tiers(unittest.TestCase):
         tier = self.c.json("store")["items"][0]["tiers"][0]
         self.assertIn("QUARANTINED", header)
         self.assertIn("quarantinedBytes", tier)
-        self.assertIn("HOST CPU", self.c.run("nodes").stdout.splitlines()[0])  # but not whether a slot is taken
+        self.assertIn(
+            "HOST CPU", self.c.run("nodes").stdout.splitlines()[0]
+        )  # but not whether a slot is taken
         info = dict(line.split(None, 1) for line in self.c.run("info").stdout.splitlines())
         self.assertEqual((info["nodes"], info["models"], info["jobs"].isdigit()), ("2", "1", True))
 
@@ -79,14 +94,19 @@ class Tiers(unittest.TestCase):
         self.assertIn("last readable copy", self.c.refuse("shard", "drop", s["id"], "--from", "l3"))
         self.c.json("shard", "copy", s["id"], "--to", "node-1:l2")
         self.c.json("shard", "drop", s["id"], "--from", "l3")
-        self.assertIn("last readable copy", self.c.refuse("shard", "drop", s["id"], "--from", "node-1"))
+        self.assertIn(
+            "last readable copy", self.c.refuse("shard", "drop", s["id"], "--from", "node-1")
+        )
         self.assertEqual(self.copies(s["id"]), {("L2", "node-1", "")})
         self.assertIn("not in the pool", self.c.run("shard", "show", s["id"]).stdout)
         found = self.c.json("model", "verify", "toy")
         self.assertEqual((found["ok"], found["archived"], found["onNodes"]), (True, 0, 1))
         self.assertIn("on nodes    1 of them", self.c.run("model", "verify", "toy").stdout)
         # without data ports only processes of that node can read it
-        self.assertIn("only in the L2 of node node-1", self.c.refuse("shard", "get", s["id"], "--out", self.c.dir / "no"))
+        self.assertIn(
+            "only in the L2 of node node-1",
+            self.c.refuse("shard", "get", s["id"], "--out", self.c.dir / "no"),
+        )
         self.assertEqual(self.c.json("shard", "copy", s["id"], "--to", "l3")["tier"], "L3")
         self.assertEqual(self.copies(s["id"]), {("L3", "", ""), ("L2", "node-1", "")})
 
@@ -95,15 +115,29 @@ class Tiers(unittest.TestCase):
         self.assertIn("node-7", self.c.refuse("shard", "copy", s["id"], "--to", "node-7"))
         self.assertIn("emu:9", self.c.refuse("shard", "copy", s["id"], "--to", "node-0:l1:emu:9"))
         self.assertIn("--to", self.c.refuse("shard", "copy", s["id"], code=2))
-        self.assertIn("8Mbit", self.c.refuse("shard", "move", s["id"], "--node", "node-0", "--tier", "l2", "--rate", 1))
+        self.assertIn(
+            "8Mbit",
+            self.c.refuse(
+                "shard", "move", s["id"], "--node", "node-0", "--tier", "l2", "--rate", 1
+            ),
+        )
         self.assertIn("names no shard", self.c.refuse("shard", "moves", "--cancel", "", code=2))
-        self.assertIn("l1 and l2", self.c.refuse("shard", "copy", s["id"], "--to", "node-0:l5", code=2))
-        self.assertIn("exclude", self.c.refuse("shard", "copy", s["id"], "--to", "node-0", "--write", "--migrate", code=2))
+        self.assertIn(
+            "l1 and l2", self.c.refuse("shard", "copy", s["id"], "--to", "node-0:l5", code=2)
+        )
+        self.assertIn(
+            "exclude",
+            self.c.refuse(
+                "shard", "copy", s["id"], "--to", "node-0", "--write", "--migrate", code=2
+            ),
+        )
 
     def test_a_rank_is_told_its_nodes_store(self):
-        job = self.c.submit("jobName: teller\n"
-                            "parallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}\n"
-                            "command: [/bin/sh, -c, 'test -S $HELIOS_STORE_SOCKET && echo it is $HELIOS_STORE_SOCKET']\n")
+        job = self.c.submit(
+            "jobName: teller\nparallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1,"
+            " data_parallel_size: 1}\ncommand: [/bin/sh, -c, 'test -S $HELIOS_STORE_SOCKET && echo"
+            " it is $HELIOS_STORE_SOCKET']\n"
+        )
         self.c.wait_job(job, "succeeded")
         self.assertRegex(self.c.log(job), r"it is /dev/shm/.*node-[01]\.l2\.sock")
 

@@ -19,7 +19,13 @@ from support.cluster import alive, cluster, wait_for  # noqa: E402
 
 LISTENS = "0A"
 # Messages that once ended a daemon with a UCX listener or made it spin, and what other programs would send.
-NOISES = (bytes(17), b"A" * 3000, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HLT1" + bytes(92), b"\xff" * 65536)
+NOISES = (
+    bytes(17),
+    b"A" * 3000,
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"HLT1" + bytes(92),
+    b"\xff" * 65536,
+)
 STILL_SECONDS = 1.0
 MESSAGES = int(os.environ.get("HELIOS_STRANGERS", "100"))
 
@@ -39,7 +45,9 @@ def ports_of(pid):
     """TCP ports where the process listens."""
     held, ports = sockets_of(pid), set()
     for table in ("tcp", "tcp6"):
-        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]:
+        for line in (
+            pathlib.Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+        ):
             words = line.split()
             if words[3] == LISTENS and words[9] in held:
                 ports.add(int(words[1].rsplit(":", 1)[1], 16))
@@ -66,7 +74,11 @@ def status_of(pid):
     """(megabytes of memory, open descriptors, threads)"""
     text = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     words = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    return int(words["VmRSS"].split()[0]) / 1024, len(os.listdir(f"/proc/{pid}/fd")), int(words["Threads"])
+    return (
+        int(words["VmRSS"].split()[0]) / 1024,
+        len(os.listdir(f"/proc/{pid}/fd")),
+        int(words["Threads"]),
+    )
 
 
 class Strangers(unittest.TestCase):
@@ -86,7 +98,9 @@ class Strangers(unittest.TestCase):
                 self.assertTrue(alive(pid), f"{name} has ended")
             wait_for("all daemons to be still", lambda: self.are_still(pids))
             out = c.dir / "pulled.safetensors"
-            told = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", "net", "--out", out)
+            told = c.json(
+                "pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", "net", "--out", out
+            )
             self.assertEqual((told["path"], told["crcFailures"]), ("tcp", 0))
             for node in c.json("nodes")["items"]:
                 self.assertEqual(node["state"], "ready", node)
@@ -95,26 +109,45 @@ class Strangers(unittest.TestCase):
         with self.loaded(tcp=True, secret="none") as c:
             self.flood(c, {"rpc", "data", "migrate", "pool", "http"})
             out = c.dir / "pulled.safetensors"
-            pulled = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", "net", "--out", out)
+            pulled = c.json(
+                "pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", "net", "--out", out
+            )
             self.assertEqual((pulled["path"], pulled["crcFailures"]), ("tcp", 0))
 
     def test_mutated_messages_in_front_of_the_greeting_of_a_secret_leave_the_daemons_so(self):
         with self.loaded(tcp=True) as c:
             self.flood(c, {"rpc", "data", "migrate"}, guarded=True)
             out = c.dir / "pulled.safetensors"
-            pulled = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", "net", "--out", out)
+            pulled = c.json(
+                "pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", "net", "--out", out
+            )
             self.assertEqual((pulled["path"], pulled["crcFailures"]), ("tcp", 0))
 
     def test_mutated_messages_on_every_unix_socket_leave_the_daemons_so(self):
         with self.loaded() as c:
             self.flood(c, {"rpc", "pool"})
-            pulled = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--out", c.dir / "pulled.safetensors")
+            pulled = c.json(
+                "pull",
+                "--model",
+                "toy",
+                "--pp",
+                0,
+                "--tp",
+                0,
+                "--out",
+                c.dir / "pulled.safetensors",
+            )
             self.assertEqual(pulled["crcFailures"], 0)
 
     @contextlib.contextmanager
     def loaded(self, **kwargs):
         """A cluster that has a model."""
-        with cluster(nodes=2, up=("--l2-size", "64MiB"), env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"}, **kwargs) as c:
+        with cluster(
+            nodes=2,
+            up=("--l2-size", "64MiB"),
+            env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"},
+            **kwargs,
+        ) as c:
             directory, _ = checkpoints.llama(c.dir / "hf", layers=2, hidden=64, ffn=128, seed=5)
             c.json("model", "import", directory, "--name", "toy", "--tp", 1, "--pp", 1)
             yield c
@@ -135,7 +168,9 @@ class Strangers(unittest.TestCase):
             self.assertTrue(alive(pid), f"{name} has ended; seed {seed}")
         wait_for(f"all daemons to be still; seed {seed}", lambda: self.are_still(pids), 60)
         for name, pid in pids.items():
-            for what, was, now in zip(("MB", "descriptors", "threads"), before[name], status_of(pid)):
+            for what, was, now in zip(
+                ("MB", "descriptors", "threads"), before[name], status_of(pid)
+            ):
                 print(f"{name:20} {what:12} {was:8.0f} before {now:8.0f} after", flush=True)
         for port in ports:
             if not guarded:
@@ -148,7 +183,9 @@ class Strangers(unittest.TestCase):
         """Whether none used more than a tenth of a CPU for a second; their work is done by then."""
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         time.sleep(STILL_SECONDS)
-        return all(cpu_seconds(pid) - before[name] < STILL_SECONDS / 10 for name, pid in pids.items())
+        return all(
+            cpu_seconds(pid) - before[name] < STILL_SECONDS / 10 for name, pid in pids.items()
+        )
 
 
 if __name__ == "__main__":

@@ -30,8 +30,14 @@ class Supervise(unittest.TestCase):
 
     def again(self, c, daemon, restarts):
         """The daemon's entry, once it serves after so many restarts."""
-        return wait_for(f"restart {restarts} of {daemon}", lambda: (e := self.doc(c)[daemon]).get("restarts") == restarts
-                        and e["ready"] and alive(e["pid"]) and e, seconds=60)
+        return wait_for(
+            f"restart {restarts} of {daemon}",
+            lambda: (e := self.doc(c)[daemon]).get("restarts") == restarts
+            and e["ready"]
+            and alive(e["pid"])
+            and e,
+            seconds=60,
+        )
 
     def test_every_daemon_that_is_killed_comes_back_where_it_was(self):
         c = self.cluster()
@@ -42,9 +48,17 @@ class Supervise(unittest.TestCase):
             entry = self.again(c, daemon, 1)
             self.assertEqual(entry["address"], before[daemon]["address"])
             self.assertEqual(entry["end"]["how"], "killed by signal 9 (Killed)")
-            self.assertRegex((c.state / "log" / "supervisor.log").read_text(), f"{daemon} .*killed by signal 9")
-        wait_for("a node", lambda: c.run("nodes").returncode == 0 and "ready" in c.run("nodes").stdout, seconds=60)
-        self.assertRegex(c.run("info").stdout, r"l3d +killed by signal 9 \(Killed\) at 20..-.*, 1 restart\n")
+            self.assertRegex(
+                (c.state / "log" / "supervisor.log").read_text(), f"{daemon} .*killed by signal 9"
+            )
+        wait_for(
+            "a node",
+            lambda: c.run("nodes").returncode == 0 and "ready" in c.run("nodes").stdout,
+            seconds=60,
+        )
+        self.assertRegex(
+            c.run("info").stdout, r"l3d +killed by signal 9 \(Killed\) at 20..-.*, 1 restart\n"
+        )
         self.assertIn("controllerd: killed by signal 9", c.run("up").stdout)
         c.kill("l3d")
         self.again(c, "l3d", 2)
@@ -66,7 +80,11 @@ class Supervise(unittest.TestCase):
         wait_for("the rank", lambda: "started" in c.log(job), seconds=60)
         c.kill("node-0")
         self.again(c, "node-0", 1)
-        wait_for("the node", lambda: c.run("nodes").returncode == 0 and "ready" in c.run("nodes").stdout, seconds=60)
+        wait_for(
+            "the node",
+            lambda: c.run("nodes").returncode == 0 and "ready" in c.run("nodes").stdout,
+            seconds=60,
+        )
         self.assertEqual((c.job(job)["state"], c.job(job)["attempt"]), ("running", 1))
 
     def test_down_stops_the_supervisor_and_nothing_is_left(self):
@@ -98,7 +116,12 @@ class Supervise(unittest.TestCase):
         temporary = c.state / f"cluster.json.{self.doc(c)['supervisor']['pid']}.tmp"
         temporary.mkdir()  # blocks the file that replaces cluster.json
         c.kill("node-0")
-        wait_for("a failure", lambda: "cluster.json is not written" in (c.state / "log" / "supervisor.log").read_text(), seconds=60)
+        wait_for(
+            "a failure",
+            lambda: "cluster.json is not written"
+            in (c.state / "log" / "supervisor.log").read_text(),
+            seconds=60,
+        )
         self.assertNotIn("end", self.doc(c)["node-0"])
         temporary.rmdir()
         self.assertEqual(self.again(c, "node-0", 1)["end"]["how"], "killed by signal 9 (Killed)")
@@ -117,19 +140,35 @@ class Supervise(unittest.TestCase):
         bin_.mkdir()
         for program in ("helios", "helios-l3d", "helios-controller"):
             shutil.copy2(BUILD / "bin" / program, bin_)
-        (bin_ / "helios-agent").write_text(f'#!/bin/sh\n[ -e {c.dir}/bad ] || exec {BUILD}/bin/helios-agent "$@"\n'
-                                           'echo "no luck today" >&2\nexit 3\n')
+        (bin_ / "helios-agent").write_text(
+            f'#!/bin/sh\n[ -e {c.dir}/bad ] || exec {BUILD}/bin/helios-agent "$@"\n'
+            'echo "no luck today" >&2\nexit 3\n'
+        )
         (bin_ / "helios-agent").chmod(0o755)
-        done = subprocess.run([bin_ / "helios", "--state", c.state, *c.up_args], capture_output=True, text=True, env=c.env,
-                              timeout=120, check=False)
+        done = subprocess.run(
+            [bin_ / "helios", "--state", c.state, *c.up_args],
+            capture_output=True,
+            text=True,
+            env=c.env,
+            timeout=120,
+            check=False,
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         (c.dir / "bad").touch()
         c.kill("node-0")
-        wait_for("its failed restart", lambda: self.doc(c)["node-0"].get("end", {}).get("how") == "ended with status 3", seconds=60)
+        wait_for(
+            "its failed restart",
+            lambda: self.doc(c)["node-0"].get("end", {}).get("how") == "ended with status 3",
+            seconds=60,
+        )
         self.assertIn("no luck today", (c.state / "log" / "node-0.log").read_text())
         wait_for("a second attempt", lambda: self.doc(c)["node-0"]["restarts"] >= 2, seconds=60)
         (c.dir / "bad").unlink()
-        wait_for("its return", lambda: (e := self.doc(c)["node-0"])["ready"] and alive(e["pid"]), seconds=60)
+        wait_for(
+            "its return",
+            lambda: (e := self.doc(c)["node-0"])["ready"] and alive(e["pid"]),
+            seconds=60,
+        )
 
     def test_a_pool_that_is_cut_short_ends_its_daemon_with_a_sentence_and_not_by_a_signal(self):
         c = self.cluster()
@@ -138,7 +177,10 @@ class Supervise(unittest.TestCase):
         os.truncate(pool, 0)
         entry = self.again(c, "l3d", 1)  # with an empty pool
         self.assertEqual(entry["end"]["how"], "ended with status 1")
-        self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"truncated by another program.*path={pool} has=0 ")
+        self.assertRegex(
+            (c.state / "log" / "l3d.log").read_text(),
+            f"truncated by another program.*path={pool} has=0 ",
+        )
         self.assertEqual((c.pid("node-0"), alive(agent)), (agent, True))
 
     def test_a_pool_is_missed_where_nobody_reads_what_it_has_lost(self):
@@ -148,7 +190,10 @@ class Supervise(unittest.TestCase):
         os.truncate(pool, size // 2)
         entry = wait_for("the daemon's end", lambda: self.doc(c)["l3d"].get("end"), seconds=60)
         self.assertEqual(entry["how"], "ended with status 1")
-        self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"truncated by another program.* has={size // 2} had={size}")
+        self.assertRegex(
+            (c.state / "log" / "l3d.log").read_text(),
+            f"truncated by another program.* has={size // 2} had={size}",
+        )
 
     def test_an_agent_outlives_a_table_of_chunks_that_is_cut_short(self):
         c = self.cluster()
@@ -160,19 +205,32 @@ class Supervise(unittest.TestCase):
         os.truncate(table, 0)
         log = c.state / "log" / "node-0.log"
         wait_for("its word", lambda: "table of chunks is damaged" in log.read_text(), seconds=60)
-        wait_for("another table", lambda: table.exists() and table.stat().st_size == size, seconds=60)
+        wait_for(
+            "another table", lambda: table.exists() and table.stat().st_size == size, seconds=60
+        )
         self.assertEqual((c.pid("node-0"), alive(agent)), (agent, True))
         self.assertNotIn("end", self.doc(c)["node-0"])
 
     def test_down_kills_a_daemon_that_does_not_end_and_says_so(self):
         c = self.cluster()
         c.state.mkdir()
-        with subprocess.Popen(["/bin/sh", "-c", "trap '' TERM; echo up; exec sleep 1000"], stdout=subprocess.PIPE) as stubborn:
+        with subprocess.Popen(
+            ["/bin/sh", "-c", "trap '' TERM; echo up; exec sleep 1000"], stdout=subprocess.PIPE
+        ) as stubborn:
             self.addCleanup(stubborn.kill)
             self.assertEqual(stubborn.stdout.readline(), b"up\n")
-            start = int(pathlib.Path(f"/proc/{stubborn.pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
-            (c.state / "cluster.json").write_text(json.dumps({"nodes": 0, "pool": str(c.dir / "pool"),
-                                                              "l3d": {"pid": stubborn.pid, "start": start}}))
+            start = int(
+                pathlib.Path(f"/proc/{stubborn.pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+            )
+            (c.state / "cluster.json").write_text(
+                json.dumps(
+                    {
+                        "nodes": 0,
+                        "pool": str(c.dir / "pool"),
+                        "l3d": {"pid": stubborn.pid, "start": start},
+                    }
+                )
+            )
             done = c.run("down")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(done.stderr, "l3d did not end within 10 s of SIGTERM; it is killed")

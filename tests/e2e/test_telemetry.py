@@ -27,11 +27,24 @@ parallelism: {pipeline_parallel_size: %d, tensor_parallel_size: 1, data_parallel
 restarts: %d
 command: |
 """
-PARTS = ("queueMs", "placeMs", "imageMs", "pullMs", "startMs", "stepMs", "saveMs", "stallMs", "lostMs", "replayMs")
+PARTS = (
+    "queueMs",
+    "placeMs",
+    "imageMs",
+    "pullMs",
+    "startMs",
+    "stepMs",
+    "saveMs",
+    "stallMs",
+    "lostMs",
+    "replayMs",
+)
 
 
 def job(script, name="job", ranks=1, restarts=0):
-    return JOB % (name, ranks, restarts) + "".join(f"  {line}\n" for line in script.strip().splitlines())
+    return JOB % (name, ranks, restarts) + "".join(
+        f"  {line}\n" for line in script.strip().splitlines()
+    )
 
 
 class Screen:
@@ -42,11 +55,17 @@ class Screen:
         self.resize(columns, lines, slave)
         self.before = termios.tcgetattr(slave)
         variables = {k: v for k, v in env.items() if k != "COLUMNS"} | {"TERM": "xterm"}
-        self.program = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=variables, start_new_session=True)
+        self.program = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=variables, start_new_session=True
+        )
         self.slave, self.text = slave, ""
 
     def resize(self, columns, lines, fd=None):
-        ioctl(self.master if fd is None else fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        ioctl(
+            self.master if fd is None else fd,
+            termios.TIOCSWINSZ,
+            struct.pack("HHHH", lines, columns, 0, 0),
+        )
 
     def read(self):
         while select.select([self.master], [], [], 0)[0]:
@@ -71,27 +90,42 @@ class Telemetry(unittest.TestCase):
         cls.c = Cluster.of_class(cls, nodes=2, slots=1)
 
     def shown(self, *args, **env):
-        done = subprocess.run([HELIOS, "--state", self.c.state, *args], capture_output=True, text=True, env=self.c.env | env, check=False,
-                              timeout=120)
+        done = subprocess.run(
+            [HELIOS, "--state", self.c.state, *args],
+            capture_output=True,
+            text=True,
+            env=self.c.env | env,
+            check=False,
+            timeout=120,
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
     def measured(self, name):
         """The load of the job's container, once a heartbeat has reported it."""
+
         def look():
             loads = [x for n in self.c.json("nodes")["items"] for x in n["telemetry"]["containers"]]
             return next((x for x in loads if x["id"].startswith(name + ".")), None)
+
         return wait_for(f"the load of {name}", look)
 
     def test_a_running_container_is_measured_and_shown(self):
-        name = self.c.submit(job("exec python3 -c 'import time; kept = bytearray(60 << 20); time.sleep(600)'", "eater"))
+        name = self.c.submit(
+            job(
+                "exec python3 -c 'import time; kept = bytearray(60 << 20); time.sleep(600)'",
+                "eater",
+            )
+        )
         self.c.wait_job(name, "running")
         wait_for("its memory", lambda: self.measured(name)["memoryBytes"] > 50 << 20)
         load = self.measured(name)
         self.assertLess(load["memoryBytes"], 1 << 30)
         self.assertGreaterEqual(load["processes"], 1)
         self.assertIn(load["source"], ("cgroup v2", "cgroup v1", "processes"))
-        node = next(n for n in self.c.json("nodes")["items"] if any(s["job"] == name for s in n["slots"]))
+        node = next(
+            n for n in self.c.json("nodes")["items"] if any(s["job"] == name for s in n["slots"])
+        )
         self.assertEqual([s["numaId"] for s in node["telemetry"]["slots"]], [0])
         self.assertEqual(node["telemetry"]["troubles"], [])
         self.assertLess(abs(node["clockAheadMs"]), 10000)
@@ -104,7 +138,9 @@ class Telemetry(unittest.TestCase):
         self.c.json("cancel", name)
 
     def test_top_is_live_on_a_terminal_follows_its_size_and_ends_with_q(self):
-        screen = Screen([str(HELIOS), "--state", str(self.c.state), "top", "--interval", "200ms"], self.c.env)
+        screen = Screen(
+            [str(HELIOS), "--state", str(self.c.state), "top", "--interval", "200ms"], self.c.env
+        )
         try:
             wait_for("two pictures", lambda: len(screen.frames()) > 2)
             frame = screen.frames()[1]
@@ -129,10 +165,14 @@ class Telemetry(unittest.TestCase):
         touch @
         exit 5
         """
-        name = self.c.submit(job(script.replace("@", str(self.c.dir / "first")), "failing", ranks=2))
+        name = self.c.submit(
+            job(script.replace("@", str(self.c.dir / "first")), "failing", ranks=2)
+        )
         self.c.wait_job(name, "failed")
         first = wait_for("the first failure", lambda: self.failure(name))
-        self.assertEqual((first["rank"], first["attempt"], first["kind"], first["exitCode"]), (1, 1, "exit", 5))
+        self.assertEqual(
+            (first["rank"], first["attempt"], first["kind"], first["exitCode"]), (1, 1, "exit", 5)
+        )
         lines = first["log"].splitlines()
         self.assertEqual((lines[0], lines[-1], len(lines)), ("line 102", "the reason", 200))
         shown = self.shown("logs", "--first-failure", name)
@@ -143,7 +183,9 @@ class Telemetry(unittest.TestCase):
             self.c.kill(daemon)
         self.c.up()
         self.assertEqual(wait_for("the first failure again", lambda: self.failure(name)), first)
-        self.assertIn("no attempt of job", self.c.refuse("logs", "--first-failure", self.succeeded()))
+        self.assertIn(
+            "no attempt of job", self.c.refuse("logs", "--first-failure", self.succeeded())
+        )
 
     def test_want_of_memory_names_limit_and_rank_and_shows_the_kernels_words(self):
         script = """
@@ -156,15 +198,24 @@ class Telemetry(unittest.TestCase):
         if "can't be set" in end["containers"][0]["message"]:
             self.c.json("cancel", name)
             self.skipTest("no memory controller can be written here")
-        self.assertIn("rank 1 exited with code 3 (out of memory: the container's limit is 64 MiB)", self.c.wait_job(name, "failed")["reason"])
+        self.assertIn(
+            "rank 1 exited with code 3 (out of memory: the container's limit is 64 MiB)",
+            self.c.wait_job(name, "failed")["reason"],
+        )
         first = wait_for("the first failure", lambda: self.failure(name))
         self.assertEqual((first["kind"], first["rank"]), ("memory", 1))
         if os.access("/dev/kmsg", os.R_OK):  # of a child of the rank
-            self.assertRegex(self.shown("logs", "--first-failure", name), r"Memory cgroup out of memory: Killed process \d+ \(python3\)")
+            self.assertRegex(
+                self.shown("logs", "--first-failure", name),
+                r"Memory cgroup out of memory: Killed process \d+ \(python3\)",
+            )
 
     def test_reported_steps_become_goodput(self):
         program = self.c.dir / "steps.py"
-        program.write_text("import time, helios\nfor step in range(100000):\n    time.sleep(0.05)\n    helios.report(step, 1.0, 10)\n")
+        program.write_text(
+            "import time, helios\nfor step in range(100000):\n    time.sleep(0.05)\n   "
+            " helios.report(step, 1.0, 10)\n"
+        )
         name = self.c.submit(job(f"exec python3 {program}", "steps"))
         ledger = wait_for("steps", lambda: (x := self.c.job(name)["ledger"])["steps"] > 20 and x)
         self.assertTrue(ledger["reported"])
@@ -177,8 +228,13 @@ class Telemetry(unittest.TestCase):
         self.c.json("cancel", name)
 
     def failure(self, name):
-        done = subprocess.run([HELIOS, "--state", self.c.state, "-o", "json", "logs", "--first-failure", name],
-                              capture_output=True, env=self.c.env, check=False, timeout=60)
+        done = subprocess.run(
+            [HELIOS, "--state", self.c.state, "-o", "json", "logs", "--first-failure", name],
+            capture_output=True,
+            env=self.c.env,
+            check=False,
+            timeout=60,
+        )
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def succeeded(self):
@@ -210,20 +266,41 @@ class Telemetry(unittest.TestCase):
 
     def test_z_a_node_whose_log_disk_is_full_gets_nothing_until_there_is_room(self):
         c, disk = self.c, self.enterContext(small_disk(self, "256m"))
-        agent = [BUILD / "bin" / "helios-agent", "--name", "small", "--state", disk / "agent", "--listen", f"unix:{c.dir}/small.sock",
-                 "--controller", c.info["controller"], "--data-listen", "", "--migrate-listen", ""]
-        with subprocess.Popen(agent, env=c.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        agent = [
+            BUILD / "bin" / "helios-agent",
+            "--name",
+            "small",
+            "--state",
+            disk / "agent",
+            "--listen",
+            f"unix:{c.dir}/small.sock",
+            "--controller",
+            c.info["controller"],
+            "--data-listen",
+            "",
+            "--migrate-listen",
+            "",
+        ]
+        with subprocess.Popen(
+            agent, env=c.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+
             def reason():
-                return next((n["reason"] for n in c.json("nodes")["items"] if n["node"]["name"] == "small"), None)
+                return next(
+                    (n["reason"] for n in c.json("nodes")["items"] if n["node"]["name"] == "small"),
+                    None,
+                )
+
             try:
                 wait_for("the node", lambda: reason() == "")
                 (disk / "rest").write_bytes(bytes(250 << 20))
-                wait_for("the full disk to be told", lambda: "(agent.log_free): make room" in reason())
+                wait_for(
+                    "the full disk to be told", lambda: "(agent.log_free): make room" in reason()
+                )
                 (disk / "rest").unlink()
                 wait_for("the node to be free again", lambda: reason() == "")
             finally:
                 process.terminate()
-
 
 
 class Health(unittest.TestCase):
@@ -231,13 +308,24 @@ class Health(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        directory = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="helios-health-")))
+        directory = pathlib.Path(
+            cls.enterClassContext(tempfile.TemporaryDirectory(prefix="helios-health-"))
+        )
         cls.script, cls.gpus = directory / "site", directory / "gpus"
         cls.site("echo the fan stands still; exit 3")
         cls.gpus.write_text("00000000:3B:00.0 GPU-a 40 1024\n")
-        cls.c = Cluster.of_class(cls, nodes=1, slots=1, env={"HELIOS_AGENT_HEALTH": "true", "HELIOS_AGENT_HEALTH_SCRIPT": str(cls.script),
-                                                             "HELIOS_AGENT_HEALTH_DEADLINE": "60s", "NVML_STUB": str(cls.gpus),
-                                                             "HELIOS_AGENT_NVML": str(BUILD / "tests" / "libnvml_stub.so")})
+        cls.c = Cluster.of_class(
+            cls,
+            nodes=1,
+            slots=1,
+            env={
+                "HELIOS_AGENT_HEALTH": "true",
+                "HELIOS_AGENT_HEALTH_SCRIPT": str(cls.script),
+                "HELIOS_AGENT_HEALTH_DEADLINE": "60s",
+                "NVML_STUB": str(cls.gpus),
+                "HELIOS_AGENT_NVML": str(BUILD / "tests" / "libnvml_stub.so"),
+            },
+        )
 
     @classmethod
     def site(cls, text):
@@ -275,7 +363,12 @@ class Health(unittest.TestCase):
         self.site(f"until [ -e {end} ]; do sleep 0.05; done")
         self.c.kill("node-0")
         with self.c.start(*self.c.up_args) as up:
-            node = wait_for("the test", lambda: (n := self.node()) and n["reason"] == "health: its first test is still running" and n)
+            node = wait_for(
+                "the test",
+                lambda: (n := self.node())
+                and n["reason"] == "health: its first test is still running"
+                and n,
+            )
             self.assertEqual((node["state"], node["node"]["health"]["state"]), ("ready", "testing"))
             name = self.c.submit(job("true", "early"))
             self.c.wait_job(name, "pending")
@@ -286,8 +379,13 @@ class Health(unittest.TestCase):
 
     def test_3_a_gpu_that_vanishes_keeps_new_containers_away_until_it_is_back(self):
         gpu = wait_for("the GPU", lambda: self.node()["telemetry"]["gpus"])[0]
-        self.assertEqual((gpu["id"], gpu["uuid"], gpu["memoryUsedBytes"]), ("0000:3b:00.0", "GPU-a", 1 << 30))
-        self.assertIn('helios_gpu_busy_ratio{gpu="0000:3b:00.0"} 0.4000', self.c.run("metrics", "node-0").stdout)
+        self.assertEqual(
+            (gpu["id"], gpu["uuid"], gpu["memoryUsedBytes"]), ("0000:3b:00.0", "GPU-a", 1 << 30)
+        )
+        self.assertIn(
+            'helios_gpu_busy_ratio{gpu="0000:3b:00.0"} 0.4000',
+            self.c.run("metrics", "node-0").stdout,
+        )
         self.gpus.write_text("00000000:3B:00.0 lost\n")
         wait_for("the loss", lambda: "GPU 0000:3b:00.0 (GPU-a) vanished" in self.node()["reason"])
         name = self.c.submit(job("true", "gpu"))
@@ -299,13 +397,36 @@ class Health(unittest.TestCase):
         controller = json.loads((self.c.state / "cluster.json").read_text())["controller"]
         state, clock = self.c.dir / "late", self.c.dir / "clock"
         clock.write_bytes(struct.pack("q", 600 * 10**9))
-        env = self.c.env | {"LD_PRELOAD": str(BUILD / "tests" / "libclock_jump.so"), "HELIOS_CLOCK_FILE": str(clock)}
-        flags = ["--name", "late", "--state", state, "--controller", controller, "--listen", f"unix:{self.c.dir}/late.sock", "--data-listen", "",
-                 "--migrate-listen", "", "--health=false"]
-        with subprocess.Popen([BUILD / "bin" / "helios-agent", *flags], env=env, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL) as agent:
+        env = self.c.env | {
+            "LD_PRELOAD": str(BUILD / "tests" / "libclock_jump.so"),
+            "HELIOS_CLOCK_FILE": str(clock),
+        }
+        flags = [
+            "--name",
+            "late",
+            "--state",
+            state,
+            "--controller",
+            controller,
+            "--listen",
+            f"unix:{self.c.dir}/late.sock",
+            "--data-listen",
+            "",
+            "--migrate-listen",
+            "",
+            "--health=false",
+        ]
+        with subprocess.Popen(
+            [BUILD / "bin" / "helios-agent", *flags],
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as agent:
             try:
-                wait_for("its clock to be told", lambda: (n := self.node("late")) and "its clock is 10 min" in n["reason"])
+                wait_for(
+                    "its clock to be told",
+                    lambda: (n := self.node("late")) and "its clock is 10 min" in n["reason"],
+                )
                 self.assertGreater(self.node("late")["clockAheadMs"], 590000)
             finally:
                 agent.terminate()

@@ -76,8 +76,19 @@ class TraceRecord(unittest.TestCase):
 
     def record(self, out, *args):
         """Starts a recording; returns once it has begun."""
-        command = [str(HELIOS), "--state", str(self.c.state), "trace", "record", "--out", str(out), *args]
-        made = subprocess.Popen(command, env=self.c.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [
+            str(HELIOS),
+            "--state",
+            str(self.c.state),
+            "trace",
+            "record",
+            "--out",
+            str(out),
+            *args,
+        ]
+        made = subprocess.Popen(
+            command, env=self.c.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self.addCleanup(made.stdout.close)
         self.addCleanup(made.stderr.close)
         self.addCleanup(made.wait, 60)
@@ -103,7 +114,9 @@ class TraceRecord(unittest.TestCase):
         return rows
 
     def counts(self, rows):
-        return collections.Counter((r["node"], r["shard"], int(r["size_bytes"]), r["op"]) for r in rows)
+        return collections.Counter(
+            (r["node"], r["shard"], int(r["size_bytes"]), r["op"]) for r in rows
+        )
 
     def test_a_trace_has_exactly_the_reads_of_its_time_and_can_be_simulated(self):
         self.read("node-0", 7)  # before it
@@ -115,12 +128,20 @@ class TraceRecord(unittest.TestCase):
         self.assertFalse(out.exists())
         said, _ = self.ends(recording)
         self.read("node-0", 1)  # after it
-        wanted = {(node, i, s["sizeBytes"], "read"): times for i, s in self.shards.items()
-                  for node, times in (("node-0", 3), ("node-1", 1), ("-", 2))}
+        wanted = {
+            (node, i, s["sizeBytes"], "read"): times
+            for i, s in self.shards.items()
+            for node, times in (("node-0", 3), ("node-1", 1), ("-", 2))
+        }
         self.assertEqual(self.counts(self.rows(out.read_text())), wanted)
         said = json.loads(said)
-        self.assertEqual((said["accesses"], said["shards"], said["nodes"]), (6 * len(self.shards), len(self.shards), 3))
-        self.assertEqual((said["before"], said["unknown"], said["lost"], said["out"]), (0, 0, 0, str(out)))
+        self.assertEqual(
+            (said["accesses"], said["shards"], said["nodes"]),
+            (6 * len(self.shards), len(self.shards), 3),
+        )
+        self.assertEqual(
+            (said["before"], said["unknown"], said["lost"], said["out"]), (0, 0, 0, str(out))
+        )
         shown = json.loads(self.c.run("sim", "--trace", out, "-o", "json").stdout)
         self.assertEqual(shown["world"]["accesses"], 6 * len(self.shards))
         self.assertEqual(shown["world"]["bytes"], sum(s["sizeBytes"] for s in self.shards.values()))
@@ -129,8 +150,10 @@ class TraceRecord(unittest.TestCase):
         script = self.c.dir / "writer.py"
         script.write_text(WRITER)
         recording = self.record("-", "-o", "json")
-        job = self.c.submit("jobName: writer\nparallelism: {pipeline_parallel_size: 2}\nresources: {ranks_per_slot: 1}\n"
-                            f"command: [/usr/bin/python3, {script}, {ROOT / 'python'}]\n")
+        job = self.c.submit(
+            "jobName: writer\nparallelism: {pipeline_parallel_size: 2}\nresources:"
+            f" {{ranks_per_slot: 1}}\ncommand: [/usr/bin/python3, {script}, {ROOT / 'python'}]\n"
+        )
         done = self.c.wait_job(job, "succeeded", "failed")
         self.assertEqual(done["state"], "succeeded", self.c.log(job))
         text, said = self.ends(recording)
@@ -143,11 +166,16 @@ class TraceRecord(unittest.TestCase):
                 wanted[nodes[s["pp"]], s["id"], s["sizeBytes"], op] = times
         self.assertEqual(len(wanted), 4)
         self.assertEqual(self.counts(self.rows(text)), wanted)
-        self.assertEqual(self.c.run("sim", "--trace", "-", "--policy", "lru", input=text).returncode, 0)
+        self.assertEqual(
+            self.c.run("sim", "--trace", "-", "--policy", "lru", input=text).returncode, 0
+        )
 
     def test_a_recording_ends_by_itself_and_says_what_it_has_not(self):
         none = self.c.dir / "none.csv"
-        self.assertIn("no process has reported an access", self.c.run("trace", "record", "--out", none, "--for", "1ms").stderr)
+        self.assertIn(
+            "no process has reported an access",
+            self.c.run("trace", "record", "--out", none, "--for", "1ms").stderr,
+        )
         self.assertFalse(none.exists())
         out = self.c.dir / "timed.csv"
         gone = self.c.take(checkpoints.llama(self.c.dir / "gone", seed=5)[0], "--tp", 1, "--pp", 1)
@@ -165,8 +193,10 @@ class TraceRecord(unittest.TestCase):
         self.assertEqual(recording.returncode, 1)
         self.assertIn("the trace is incomplete", err)
         self.assertIn(f"{len(listed)} were of shards that the Controller does not know", err)
-        self.assertEqual(self.counts(self.rows(out.read_text())),
-                         {("node-1", i, s["sizeBytes"], "read"): 1 for i, s in self.shards.items()})
+        self.assertEqual(
+            self.counts(self.rows(out.read_text())),
+            {("node-1", i, s["sizeBytes"], "read"): 1 for i, s in self.shards.items()},
+        )
 
     def test_a_controller_that_starts_again_ends_it_with_what_came_before(self):
         out = self.c.dir / "cut.csv"
@@ -179,8 +209,10 @@ class TraceRecord(unittest.TestCase):
         self.assertEqual(recording.returncode, 1)
         self.assertIn("this recording of accesses has ended", err)
         self.assertIn(f"{out} has what came before", err)
-        self.assertEqual(self.counts(self.rows(out.read_text())),
-                         {("node-0", i, s["sizeBytes"], "read"): 1 for i, s in self.shards.items()})
+        self.assertEqual(
+            self.counts(self.rows(out.read_text())),
+            {("node-0", i, s["sizeBytes"], "read"): 1 for i, s in self.shards.items()},
+        )
 
 
 if __name__ == "__main__":

@@ -48,16 +48,26 @@ class TrainParallel(unittest.TestCase):
         cls.text = str(text)
         cls.curves = {}
         for tied in (False, True):
-            model = hf_llama.Llama(hf_llama.Config(
-                hidden_size=32, intermediate_size=48, num_attention_heads=4,
-                num_key_value_heads=2, max_position_embeddings=SEQ, tie_word_embeddings=tied))
+            model = hf_llama.Llama(
+                hf_llama.Config(
+                    hidden_size=32,
+                    intermediate_size=48,
+                    num_attention_heads=4,
+                    num_key_value_heads=2,
+                    max_position_embeddings=SEQ,
+                    tie_word_embeddings=tied,
+                )
+            )
             model.init_weights(seed=3)
             with torch.no_grad():  # weights that make every tensor matter
                 for p in model.parameters():
                     p.mul_(4) if p.dim() > 1 else p.add_(torch.linspace(-0.3, 0.3, len(p)))
             hf_llama.save(model, cls.hf(tied))
-            cls.curves[tied] = alone(lambda tied=tied: reference_loss.curve(
-                cls.hf(tied), STEPS, BATCH, LR, text=[cls.text]))
+            cls.curves[tied] = alone(
+                lambda tied=tied: reference_loss.curve(
+                    cls.hf(tied), STEPS, BATCH, LR, text=[cls.text]
+                )
+            )
 
     @classmethod
     def tearDownClass(cls):
@@ -68,8 +78,9 @@ class TrainParallel(unittest.TestCase):
         """Directory of the tied (True), the untied (False) or another model."""
         return cls.root / f"hf-{which}"
 
-    def publish(self, name: str, pp: int, tp: int, which: bool | str = False,
-                **options) -> pathlib.Path:
+    def publish(
+        self, name: str, pp: int, tp: int, which: bool | str = False, **options
+    ) -> pathlib.Path:
         """Slice a model into a directory that a FileClient serves as model "m"."""
         config = json.loads((self.hf(which) / "config.json").read_text())
         tensors = hf_llama.load_tensors(self.hf(which))
@@ -78,17 +89,33 @@ class TrainParallel(unittest.TestCase):
         file_client.publish(home, "m", {"hf": config}, sliced)
         return home
 
-    def gang(self, home: pathlib.Path, *arguments: str, model: str = "m", attempt: int = 1,
-             **sizes) -> Gang:
+    def gang(
+        self, home: pathlib.Path, *arguments: str, model: str = "m", attempt: int = 1, **sizes
+    ) -> Gang:
         def run() -> int:
             client = file_client.FileClient(home)
 
             def init() -> helios.Session:
                 helios._session = helios.Session(client=client)
                 return helios._session
+
             helios.init = init
-            return train_gpt.main(["--text", self.text, "--lr", str(LR), "--batch", str(BATCH),
-                                   "--micro-batches", str(MICRO), "--timeout", "30", *arguments])
+            return train_gpt.main(
+                [
+                    "--text",
+                    self.text,
+                    "--lr",
+                    str(LR),
+                    "--batch",
+                    str(BATCH),
+                    "--micro-batches",
+                    str(MICRO),
+                    "--timeout",
+                    "30",
+                    *arguments,
+                ]
+            )
+
         gang = Gang(run, model=model, attempt=attempt, **sizes)
         self.addCleanup(gang.close)
         return gang
@@ -103,12 +130,14 @@ class TrainParallel(unittest.TestCase):
         for step, loss in losses.items():
             self.assertAlmostEqual(loss, self.curves[tied][step], delta=TOLERANCE, msg=f"{step}")
 
-    def check(self, tied: bool = False, divisor: int = 128, order: str = "tp-dp-pp", dp: int = 1,
-              **sizes) -> None:
+    def check(
+        self, tied: bool = False, divisor: int = 128, order: str = "tp-dp-pp", dp: int = 1, **sizes
+    ) -> None:
         name = f"{tied}-{order}-{dp}-{sizes}"
         home = self.publish(name, which=tied, divisor=divisor, **sizes)
-        losses = self.finish(self.gang(home, "--steps", str(STEPS), "--save-every", "0",
-                                       order=order, dp=dp, **sizes))
+        losses = self.finish(
+            self.gang(home, "--steps", str(STEPS), "--save-every", "0", order=order, dp=dp, **sizes)
+        )
         self.check_curve(losses, tied)
 
     def test_one_rank_equals_the_reference(self):
@@ -151,9 +180,21 @@ class TrainParallel(unittest.TestCase):
         home = self.publish("overlap", tp=2, pp=2)
         curves = {}
         for how, chunks in (("maco", "4"), ("serial", "4"), ("maco", "auto")):
-            curves[how, chunks] = self.finish(self.gang(
-                home, "--steps", str(STEPS), "--save-every", "0", "--overlap", how,
-                "--overlap-chunks", chunks, tp=2, pp=2))
+            curves[how, chunks] = self.finish(
+                self.gang(
+                    home,
+                    "--steps",
+                    str(STEPS),
+                    "--save-every",
+                    "0",
+                    "--overlap",
+                    how,
+                    "--overlap-chunks",
+                    chunks,
+                    tp=2,
+                    pp=2,
+                )
+            )
             self.check_curve(curves[how, chunks], False)
         self.assertEqual(curves["maco", "4"], curves["serial", "4"])
 
@@ -164,8 +205,7 @@ class TrainParallel(unittest.TestCase):
         gate, up = (f"model.layers.1.mlp.{x}_proj.weight" for x in ("gate", "up"))
         tensors[gate], tensors[up] = tensors[up], tensors[gate]
         home = self.root / "swapped"
-        file_client.publish(home, "m", {"hf": config},
-                            slicer.slice_model(tensors, config, 1, 1))
+        file_client.publish(home, "m", {"hf": config}, slicer.slice_model(tensors, config, 1, 1))
         losses = self.finish(self.gang(home, "--steps", "1", "--save-every", "0"))
         self.assertGreater(abs(losses[0] - self.curves[False][0]), TOLERANCE)
 
@@ -177,8 +217,9 @@ class TrainParallel(unittest.TestCase):
         self.check_curve(undisturbed, True)
         saved = [(line["version"], line["step"]) for line in whole.lines("SAVED")]
         self.assertEqual(saved, [(2, 2), (3, 4)])
-        again = self.gang(home, "--steps", str(STEPS), "--save-every", "2", model="m@2", attempt=2,
-                          **sizes)
+        again = self.gang(
+            home, "--steps", str(STEPS), "--save-every", "2", model="m@2", attempt=2, **sizes
+        )
         resumed = self.finish(again)
         self.assertEqual(resumed, {step: undisturbed[step] for step in (2, 3)})
         self.assertEqual({p["step"] for p in again.lines("PULL")}, {2})

@@ -15,7 +15,16 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
-from support.cluster import BUILD, HELIOS, Cluster, alive, cluster, small_disk, state_of, wait_for  # noqa: E402
+from support.cluster import (
+    BUILD,
+    HELIOS,
+    Cluster,
+    alive,
+    cluster,
+    small_disk,
+    state_of,
+    wait_for,
+)  # noqa: E402
 
 JOB = """
 jobName: hello
@@ -37,7 +46,9 @@ class Case(unittest.TestCase):
 
     def cluster(self, **kwargs):
         """A cluster that is not up yet, one node of 32 MiB."""
-        made = Cluster(**{"nodes": 1, "slots": 1, "size": "32MiB", "supervise": self.supervise, **kwargs})
+        made = Cluster(
+            **{"nodes": 1, "slots": 1, "size": "32MiB", "supervise": self.supervise, **kwargs}
+        )
         self.addCleanup(shutil.rmtree, made.dir, True)
         self.addCleanup(made.run, "down", "--purge")
         return made
@@ -52,7 +63,10 @@ class Down(Case):
         job = c.submit(JOB)
         c.wait_job(job, "succeeded")
         kept = c.down("--keep")
-        self.assertEqual((kept["kept"], kept["removed"], kept["models"], kept["versions"], kept["jobs"]), (True, False, 1, 1, 1))
+        self.assertEqual(
+            (kept["kept"], kept["removed"], kept["models"], kept["versions"], kept["jobs"]),
+            (True, False, 1, 1, 1),
+        )
         again = c.run("down")  # "is it really down?"
         self.assertEqual(again.returncode, 0)
         for word in ("1 model", str(c.state), "--purge"):
@@ -67,7 +81,9 @@ class Down(Case):
             self.assertIn(word, gone)
         self.assertFalse(pool.exists() or c.state.exists())
         nothing = c.down("--purge")
-        self.assertEqual((nothing["stopped"], nothing["removed"], nothing["kept"]), ([], False, False))
+        self.assertEqual(
+            (nothing["stopped"], nothing["removed"], nothing["kept"]), ([], False, False)
+        )
 
     def test_a_running_cluster_that_goes_says_what_went(self):
         c = self.cluster()
@@ -81,18 +97,33 @@ class Down(Case):
     @unittest.skipUnless(os.geteuid() == 0, "another user's process takes root")
     def test_nothing_is_removed_from_under_a_daemon_that_can_not_be_stopped(self):
         nobody = 65534
-        with tempfile.TemporaryDirectory(prefix="helios-nobody-") as directory, subprocess.Popen(["sleep", "1000"]) as other:
+        with tempfile.TemporaryDirectory(prefix="helios-nobody-") as directory, subprocess.Popen(
+            ["sleep", "1000"]
+        ) as other:
             state, pool = pathlib.Path(directory, "state"), pathlib.Path(directory, "pool")
             state.mkdir()
             pool.write_bytes(b"shards")
-            start = int(pathlib.Path(f"/proc/{other.pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
-            (state / "cluster.json").write_text(json.dumps({"nodes": 0, "pool": str(pool), "l3d": {"pid": other.pid, "start": start}}))
+            start = int(
+                pathlib.Path(f"/proc/{other.pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+            )
+            (state / "cluster.json").write_text(
+                json.dumps(
+                    {"nodes": 0, "pool": str(pool), "l3d": {"pid": other.pid, "start": start}}
+                )
+            )
             for path in (directory, state, pool, state / "cluster.json"):
                 os.chown(path, nobody, nobody)
             try:
                 for flags in ((), ("--purge",)):
-                    done = subprocess.run([HELIOS, "--state", state, "down", *flags], capture_output=True, text=True, timeout=60,
-                                          check=False, user=nobody, env={"HELIOS_CONFIG": ""})
+                    done = subprocess.run(
+                        [HELIOS, "--state", state, "down", *flags],
+                        capture_output=True,
+                        text=True,
+                        timeout=60,
+                        check=False,
+                        user=nobody,
+                        env={"HELIOS_CONFIG": ""},
+                    )
                     self.assertEqual(done.returncode, 1, done.stdout)
                     self.assertRegex(done.stderr, f"l3d.*{other.pid}")
                     self.assertTrue(pool.exists())
@@ -124,10 +155,12 @@ class File(Case):
         c = self.cluster()
         c.up()
         before = (c.state / "cluster.json").read_text()
-        for change, field in ((lambda d: d["l3d"].update(pid="7"), "field l3d.pid"),
-                              (lambda d: d["flags"].update(nodes=2), "field flags.nodes"),
-                              (lambda d: d.update(settings=[]), "field settings"),
-                              (lambda d: d.update(nodes=True), "field nodes")):
+        for change, field in (
+            (lambda d: d["l3d"].update(pid="7"), "field l3d.pid"),
+            (lambda d: d["flags"].update(nodes=2), "field flags.nodes"),
+            (lambda d: d.update(settings=[]), "field settings"),
+            (lambda d: d.update(nodes=True), "field nodes"),
+        ):
             self.change(c, change)
             for command in ("info", "up", "down"):
                 said = c.refuse(command)
@@ -166,17 +199,23 @@ class Again(Case):
         self.assertEqual(c.json("up")["started"], ["node-1"])
         known = {n["node"]["name"]: n["node"]["incarnation"] for n in c.json("nodes")["items"]}
         daemons = json.loads((c.state / "cluster.json").read_text())
-        self.assertEqual(known["node-1"], daemons["node-1"]["incarnation"])  # not the one that was killed
+        self.assertEqual(
+            known["node-1"], daemons["node-1"]["incarnation"]
+        )  # not the one that was killed
         c.down("--keep")
         info = c.json("up")
         self.assertEqual((info["nodes"], len(info["started"])), (2, 4))
         self.assertEqual(c.json("conf", "l3.size")["items"][0]["value"], str(32 << 20))
         c.kill("node-1")
         c.down()
-        self.assertEqual(list(pool.parent.glob(f"{pool.stem}*")), [])  # nor the socket of the one that was killed
+        self.assertEqual(
+            list(pool.parent.glob(f"{pool.stem}*")), []
+        )  # nor the socket of the one that was killed
 
     def test_a_password_in_the_environment_is_remembered_for_the_owner_only(self):
-        c = self.cluster(env={"HELIOS_KUBE_MASTER": "http://me:hush@127.0.0.1:1"})  # not used by this cluster
+        c = self.cluster(
+            env={"HELIOS_KUBE_MASTER": "http://me:hush@127.0.0.1:1"}
+        )  # not used by this cluster
         c.up()
         self.assertEqual((c.state / "cluster.json").stat().st_mode & 0o777, 0o600)
         shown = c.run("conf", "-o", "json").stdout
@@ -186,16 +225,29 @@ class Again(Case):
     def test_a_flag_that_differs_from_what_runs_is_an_error(self):
         c = self.cluster()
         c.up()
-        for flags, words in ((("--nodes", 3), "--nodes 3.*has 1"), (("--l3-size", "1GiB"), "32MiB.*1GiB.*--l3-size"),
-                             (("--slots", 2), "--slots 2"), (("--l2-size", "8MiB"), "8MiB.*--l2-size"),
-                             (("--address", "127.0.0.2"), "--address")):
+        for flags, words in (
+            (("--nodes", 3), "--nodes 3.*has 1"),
+            (("--l3-size", "1GiB"), "32MiB.*1GiB.*--l3-size"),
+            (("--slots", 2), "--slots 2"),
+            (("--l2-size", "8MiB"), "8MiB.*--l2-size"),
+            (("--address", "127.0.0.2"), "--address"),
+        ):
             self.assertRegex(c.refuse("up", *flags), words)
         self.assertEqual(len(c.json("nodes")["items"]), 1)
-        self.assertEqual(c.json("up", "--nodes", 1, "--l3-size", "32MiB")["started"], [])  # the same as before
+        self.assertEqual(
+            c.json("up", "--nodes", 1, "--l3-size", "32MiB")["started"], []
+        )  # the same as before
         c.down("--keep")
         self.assertRegex(c.refuse("up", "--l3-size", "64MiB"), "32MiB.*--purge")
-        self.assertEqual(len(c.json("up", "--nodes", 2)["started"]), 4)  # a stopped cluster can get another shape
-        cpus = [s["cpus"] for n in c.json("nodes")["items"] if n["state"] == "ready" for s in n["node"]["slots"]]
+        self.assertEqual(
+            len(c.json("up", "--nodes", 2)["started"]), 4
+        )  # a stopped cluster can get another shape
+        cpus = [
+            s["cpus"]
+            for n in c.json("nodes")["items"]
+            if n["state"] == "ready"
+            for s in n["node"]["slots"]
+        ]
         self.assertEqual(len(cpus), 2)
 
     def test_a_kept_pool_has_its_size_when_nobody_asks_for_one(self):
@@ -228,14 +280,22 @@ class Stopped(Case):
         pid = c.pid(daemon)
         os.kill(pid, signal.SIGSTOP)
         self.addCleanup(lambda: alive(pid) and os.kill(pid, signal.SIGCONT))
-        wait_for(f"{daemon} to stop", lambda: state_of(pid) == "T")  # a process that waits for a processor stops later
+        wait_for(
+            f"{daemon} to stop", lambda: state_of(pid) == "T"
+        )  # a process that waits for a processor stops later
         return pid
 
     def refused(self, c, stopped, pid):
         """`up` must fail and name the daemon and the remedy; returns the error."""
         done = c.run("up", "--timeout", "1s")
         self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertRegex(done.stderr, rf"stopped by a signal: {stopped} \(process {pid}\).*`kill -CONT {pid}`.*`kill -KILL {pid}`")
+        self.assertRegex(
+            done.stderr,
+            (
+                rf"stopped by a signal: {stopped} \(process {pid}\).*`kill -CONT {pid}`.*`kill"
+                rf" -KILL {pid}`"
+            ),
+        )
         return done.stderr
 
     def test_a_silent_agent_does_not_take_the_controller_from_the_cluster(self):
@@ -243,7 +303,10 @@ class Stopped(Case):
         c.up()
         pid = self.stop(c, "node-1")
         c.kill("controllerd")
-        self.assertRegex(self.refused(c, "node-1", pid), "the daemons that this `up` started and that serve keep running")
+        self.assertRegex(
+            self.refused(c, "node-1", pid),
+            "the daemons that this `up` started and that serve keep running",
+        )
         self.assertTrue(alive(c.pid("controllerd")))
         self.assertEqual(c.run("info").returncode, 0)
         os.kill(pid, signal.SIGCONT)
@@ -257,7 +320,10 @@ class Stopped(Case):
     def test_a_controller_that_does_not_answer_is_named(self):
         c = self.cluster()
         c.up()
-        self.assertIn("the Controller does not answer", self.refused(c, "controllerd", self.stop(c, "controllerd")))
+        self.assertIn(
+            "the Controller does not answer",
+            self.refused(c, "controllerd", self.stop(c, "controllerd")),
+        )
 
     def test_down_kills_what_is_stopped_and_ends_its_ranks(self):
         c = self.cluster()
@@ -268,7 +334,9 @@ class Stopped(Case):
         down = c.run("down")
         self.assertEqual(down.returncode, 0, down.stderr)
         for daemon, pid in pids.items():
-            self.assertIn(f"a signal has stopped {daemon} (process {pid}); it is killed", down.stderr)
+            self.assertIn(
+                f"a signal has stopped {daemon} (process {pid}); it is killed", down.stderr
+            )
         self.assertFalse(any(alive(pid) for pid in [rank, *pids.values()]))
         self.assertFalse(c.state.exists())
 
@@ -285,8 +353,11 @@ class Failed(Case):
     supervise = True
 
     def test_a_typo_leaves_nothing(self):
-        for flags, words in ((("--devices", "emu:32MiB"), "node-0.*--l2-size"), (("--topology", "/etc/passwd"), "node-0.*hwloc"),
-                             (("--config", "/no/such.yaml"), "/no/such.yaml")):
+        for flags, words in (
+            (("--devices", "emu:32MiB"), "node-0.*--l2-size"),
+            (("--topology", "/etc/passwd"), "node-0.*hwloc"),
+            (("--config", "/no/such.yaml"), "/no/such.yaml"),
+        ):
             c = self.cluster(up=flags)
             self.assertRegex(c.refuse(*c.up_args), words)
             self.assertFalse(c.state.exists() or pool_of(c.state).exists())
@@ -310,12 +381,19 @@ class Failed(Case):
         bin_.mkdir()
         for program in ("helios", "helios-l3d"):
             shutil.copy2(BUILD / "bin" / program, bin_)
-        (bin_ / "helios-controller").write_text("#!/bin/sh\necho thinking about it >&2\nexec sleep 1000\n")
+        (bin_ / "helios-controller").write_text(
+            "#!/bin/sh\necho thinking about it >&2\nexec sleep 1000\n"
+        )
         (bin_ / "helios-controller").chmod(0o755)
         command = [bin_ / "helios", "--state", c.state, *c.up_args]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=c.env) as up:
-            wait_for("the Controller", lambda: (c.state / "cluster.json").exists() and
-                     "controllerd" in json.loads((c.state / "cluster.json").read_text()))
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=c.env
+        ) as up:
+            wait_for(
+                "the Controller",
+                lambda: (c.state / "cluster.json").exists()
+                and "controllerd" in json.loads((c.state / "cluster.json").read_text()),
+            )
             doc = json.loads((c.state / "cluster.json").read_text())
             end(up, doc)
             _, said = up.communicate(timeout=60)
@@ -327,22 +405,35 @@ class Failed(Case):
 
     def test_an_interrupted_up_leaves_nothing(self):
         for number in (signal.SIGINT, signal.SIGTERM):
-            self.assertIn("interrupted", self.stopped_half_way(self.cluster(), lambda up, _: up.send_signal(number)))
+            self.assertIn(
+                "interrupted",
+                self.stopped_half_way(self.cluster(), lambda up, _: up.send_signal(number)),
+            )
 
     def test_an_up_that_waits_in_vain_says_what_the_log_says_and_leaves_nothing(self):
         c = self.cluster(up=("--timeout", "1s"))
-        self.assertRegex(self.stopped_half_way(c, lambda up, _: None), "controllerd.*1 s.*thinking about it")
+        self.assertRegex(
+            self.stopped_half_way(c, lambda up, _: None), "controllerd.*1 s.*thinking about it"
+        )
 
     def test_a_daemon_that_is_killed_is_told_by_its_signal(self):
-        said = self.stopped_half_way(self.cluster(), lambda _, doc: os.kill(doc["controllerd"]["pid"], signal.SIGKILL))
+        said = self.stopped_half_way(
+            self.cluster(), lambda _, doc: os.kill(doc["controllerd"]["pid"], signal.SIGKILL)
+        )
         self.assertRegex(said, "controllerd.*killed by signal 9")
 
     def test_a_full_disk_leaves_no_pool(self):
         for size in ("16k", "32k", "48k"):
             with small_disk(self, size) as directory:
                 command = [HELIOS, "--state", f"{directory}/state", "up", "--l3-size", "8MiB"]
-                done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HELIOS_CONFIG": ""},
-                                      timeout=60, check=False)
+                done = subprocess.run(
+                    command,
+                    capture_output=True,
+                    text=True,
+                    env={**os.environ, "HELIOS_CONFIG": ""},
+                    timeout=60,
+                    check=False,
+                )
                 self.assertEqual(done.returncode, 1)
                 self.assertRegex(done.stderr, "No space left|is full|disk")
                 self.assertFalse(pool_of(f"{directory}/state").exists())
@@ -366,7 +457,9 @@ exec {real} "$@"
         bin_.mkdir()
         for program in ("helios", "helios-controller", "helios-agent"):
             shutil.copy2(BUILD / "bin" / program, bin_)
-        (bin_ / "helios-l3d").write_text(self.SLOW.format(go=c.dir / "go", real=BUILD / "bin/helios-l3d"))
+        (bin_ / "helios-l3d").write_text(
+            self.SLOW.format(go=c.dir / "go", real=BUILD / "bin/helios-l3d")
+        )
         (bin_ / "helios-l3d").chmod(0o755)
         return [bin_ / "helios", "--state", c.state, *c.up_args]
 
@@ -395,7 +488,9 @@ exec {real} "$@"
 
     def test_without_a_terminal_a_line_says_how_far_it_is(self):
         c = self.cluster()
-        with subprocess.Popen(self.slow(c), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=c.env) as up:
+        with subprocess.Popen(
+            self.slow(c), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=c.env
+        ) as up:
             line = up.stderr.readline()
             (c.dir / "go").touch()
             up.communicate(timeout=60)
@@ -404,7 +499,9 @@ exec {real} "$@"
 
     def test_without_progress_the_timeout_ends_it_and_says_how_far_it_was(self):
         c = self.cluster(up=("--timeout", "1s"))
-        done = subprocess.run(self.slow(c), capture_output=True, text=True, env=c.env, timeout=60, check=False)
+        done = subprocess.run(
+            self.slow(c), capture_output=True, text=True, env=c.env, timeout=60, check=False
+        )
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "l3d is still filling.*1.0 MiB of 64.0 MiB.*1 s.*--timeout")
         self.assertFalse(c.state.exists() or pool_of(c.state).exists())
@@ -418,27 +515,36 @@ class Configuration(Case):
     def test_up_takes_file_environment_and_flags_in_the_documented_order(self):
         c = self.cluster(env={"HELIOS_AGENT_L2_SIZE": "16MiB", "HELIOS_GC_INTERVAL": "7s"})
         port = self.free_port()
-        (c.dir / "c.yaml").write_text(f"l3: {{size: 40MiB, listen: '127.0.0.1:{port}'}}\n"
-                                      "agent: {l2_size: 8MiB, name: foo}\ngc.interval: 9s\nnode_lost: 11s\n")
+        (c.dir / "c.yaml").write_text(
+            f"l3: {{size: 40MiB, listen: '127.0.0.1:{port}'}}\n"
+            "agent: {l2_size: 8MiB, name: foo}\ngc.interval: 9s\nnode_lost: 11s\n"
+        )
         info = c.json("up", "--config", c.dir / "c.yaml")
         self.assertEqual(info["l3"], f"127.0.0.1:{port}")
         self.assertEqual([n["node"]["name"] for n in c.json("nodes")["items"]], ["foo"])
         rows = {row["name"]: row for row in c.json("conf")["items"]}
-        for name, value, origin, daemons in (("l3.size", str(40 << 20), f"file {c.dir}/c.yaml:1", ["l3"]),
-                                             ("agent.l2_size", str(16 << 20), "environment HELIOS_AGENT_L2_SIZE", ["foo"]),
-                                             ("gc.interval", "7000ms", "environment HELIOS_GC_INTERVAL", ["controller"]),
-                                             ("node_lost", "11000ms", f"file {c.dir}/c.yaml:4", ["controller"]),
-                                             ("heartbeat", "1000ms", "default", ["controller"]),
-                                             ("rpc.timeout", "10000ms", "default", ["controller", "foo"])):
+        for name, value, origin, daemons in (
+            ("l3.size", str(40 << 20), f"file {c.dir}/c.yaml:1", ["l3"]),
+            ("agent.l2_size", str(16 << 20), "environment HELIOS_AGENT_L2_SIZE", ["foo"]),
+            ("gc.interval", "7000ms", "environment HELIOS_GC_INTERVAL", ["controller"]),
+            ("node_lost", "11000ms", f"file {c.dir}/c.yaml:4", ["controller"]),
+            ("heartbeat", "1000ms", "default", ["controller"]),
+            ("rpc.timeout", "10000ms", "default", ["controller", "foo"]),
+        ):
             row = rows[name]
-            self.assertEqual((row["value"], row["origin"], row["daemons"]), (value, origin, daemons), name)
+            self.assertEqual(
+                (row["value"], row["origin"], row["daemons"]), (value, origin, daemons), name
+            )
         tiers = {t["name"]: t["quotaBytes"] for t in c.json("nodes")["items"][0]["node"]["tiers"]}
         self.assertEqual(tiers["host"], 16 << 20)
         c.down("--keep")
         self.assertRegex(c.refuse("up", "--l3-size", "32MiB"), "40MiB.*32MiB")
         c.down("--purge")
         c.json("up", "--config", c.dir / "c.yaml", "--l3-size", "32MiB")
-        self.assertEqual([(r["value"], r["origin"]) for r in c.json("conf", "l3.size")["items"]], [(str(32 << 20), "flag --size")])
+        self.assertEqual(
+            [(r["value"], r["origin"]) for r in c.json("conf", "l3.size")["items"]],
+            [(str(32 << 20), "flag --size")],
+        )
 
     def test_an_option_of_one_node_is_refused_for_several(self):
         c = self.cluster(nodes=2, env={"HELIOS_AGENT_NAME": "foo"})
@@ -448,12 +554,22 @@ class Configuration(Case):
         c = self.cluster()
         (c.dir / "c.yaml").write_text("l3.size: 128MiB\narchive.url: s3://me:hush@host/x\n")
         rows = {r["name"]: r for r in c.json("conf", "--config", c.dir / "c.yaml")["items"]}
-        self.assertEqual((rows["l3.size"]["value"], rows["l3.size"]["origin"]), (str(128 << 20), f"file {c.dir}/c.yaml:1"))
+        self.assertEqual(
+            (rows["l3.size"]["value"], rows["l3.size"]["origin"]),
+            (str(128 << 20), f"file {c.dir}/c.yaml:1"),
+        )
         self.assertNotIn("hush", json.dumps(rows))
-        self.assertEqual({r["name"] for r in c.json("conf", "tier", "--config", c.dir / "c.yaml")["items"]}, {"tier.high", "tier.low"})
-        self.assertIn("'l3.size'", c.refuse("conf", "l3.sise", "--config", c.dir / "c.yaml", code=2))
+        self.assertEqual(
+            {r["name"] for r in c.json("conf", "tier", "--config", c.dir / "c.yaml")["items"]},
+            {"tier.high", "tier.low"},
+        )
+        self.assertIn(
+            "'l3.size'", c.refuse("conf", "l3.sise", "--config", c.dir / "c.yaml", code=2)
+        )
         offline = c.run("conf", "l3.size", "-o", "json")
-        self.assertEqual((offline.returncode, json.loads(offline.stdout)["items"][0]["origin"]), (0, "default"))
+        self.assertEqual(
+            (offline.returncode, json.loads(offline.stdout)["items"][0]["origin"]), (0, "default")
+        )
         self.assertIn("no cluster", offline.stderr)
 
     def test_the_cluster_is_found_by_the_users_file_and_nearer_names_come_first(self):
@@ -464,23 +580,41 @@ class Configuration(Case):
             config.parent.mkdir(parents=True)
 
             def nodes(*flags, code=0, **more):
-                done = subprocess.run([HELIOS, *flags, "nodes"], capture_output=True, text=True, env={**env, **more}, timeout=60,
-                                      check=False)
+                done = subprocess.run(
+                    [HELIOS, *flags, "nodes"],
+                    capture_output=True,
+                    text=True,
+                    env={**env, **more},
+                    timeout=60,
+                    check=False,
+                )
                 self.assertEqual(done.returncode, code, done.stderr)
                 return done.stdout + done.stderr
+
             config.write_text(f"controller.address: {c.info['controller']}\n")
             self.assertIn("node-0", nodes())
-            config.write_text(f"agent.controller: {c.info['controller']}\n")  # as the machine's Agents have it
+            config.write_text(
+                f"agent.controller: {c.info['controller']}\n"
+            )  # as the machine's Agents have it
             self.assertIn("node-0", nodes())
             config.write_text("controller.address: 127.0.0.1:1\n")
             self.assertIn("127.0.0.1:1", nodes(code=1))
-            for flags, more in ((("--controller", c.info["controller"]), {}), ((), {"HELIOS_CONTROLLER": c.info["controller"]}),
-                                (("--state", str(c.state)), {}), ((), {"HELIOS_STATE": str(c.state)}),
-                                (("--state", str(c.state)), {"HELIOS_CONTROLLER": "127.0.0.1:1"}),
-                                (("--controller", c.info["controller"]), {"HELIOS_STATE": "/no/such"})):
+            for flags, more in (
+                (("--controller", c.info["controller"]), {}),
+                ((), {"HELIOS_CONTROLLER": c.info["controller"]}),
+                (("--state", str(c.state)), {}),
+                ((), {"HELIOS_STATE": str(c.state)}),
+                (("--state", str(c.state)), {"HELIOS_CONTROLLER": "127.0.0.1:1"}),
+                (("--controller", c.info["controller"]), {"HELIOS_STATE": "/no/such"}),
+            ):
                 self.assertIn("node-0", nodes(*flags, **more))
-            self.assertIn("127.0.0.1:1", nodes(code=1, HELIOS_CONTROLLER="127.0.0.1:1", HELIOS_STATE=str(c.state)))
-            self.assertIn("no cluster", nodes("--state", f"{home}/none", code=1))  # a named cluster is not replaced by another
+            self.assertIn(
+                "127.0.0.1:1",
+                nodes(code=1, HELIOS_CONTROLLER="127.0.0.1:1", HELIOS_STATE=str(c.state)),
+            )
+            self.assertIn(
+                "no cluster", nodes("--state", f"{home}/none", code=1)
+            )  # a named cluster is not replaced by another
 
 
 if __name__ == "__main__":

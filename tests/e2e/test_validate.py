@@ -22,17 +22,37 @@ from support import checkpoints  # noqa: E402
 from support.cluster import BUILD, HELIOS, cluster, wait_for  # noqa: E402
 
 TOPO = ROOT / "tests" / "data" / "topo"
-QUICK = {"HELIOS_PLACEMENT_INTERVAL": "100ms", "HELIOS_PLACEMENT_GRACE": "100ms", "HELIOS_PLACEMENT_RETRY": "200ms",
-         "HELIOS_POLICY_RESIDENCE": "1s", "HELIOS_HEARTBEAT": "200ms", "HELIOS_GC_INTERVAL": "500ms"}
+QUICK = {
+    "HELIOS_PLACEMENT_INTERVAL": "100ms",
+    "HELIOS_PLACEMENT_GRACE": "100ms",
+    "HELIOS_PLACEMENT_RETRY": "200ms",
+    "HELIOS_POLICY_RESIDENCE": "1s",
+    "HELIOS_HEARTBEAT": "200ms",
+    "HELIOS_GC_INTERVAL": "500ms",
+}
 PATIENT = ("--time", "10m", "--row-time", "60s")  # so that a busy machine does not fail
 DATA = {"data.local", "data.evict", "data.prefetch", "data.fluid"}
-ROWS = DATA | {"paths.device", "paths.operations", "plank.cx4", "plank.cx6", "plank.fallback", "speed.read.cx4",
-               "speed.read.cx6", "speed.write", "speed.plank.latency", "speed.plank.bandwidth"}
+ROWS = DATA | {
+    "paths.device",
+    "paths.operations",
+    "plank.cx4",
+    "plank.cx6",
+    "plank.fallback",
+    "speed.read.cx4",
+    "speed.read.cx6",
+    "speed.write",
+    "speed.plank.latency",
+    "speed.plank.bandwidth",
+}
 
 
 class Validate(unittest.TestCase):
     def start(self, env=None, up=(), **options):
-        world = cluster(up=("--l2-size", "64MiB", "--devices", "emu:16MiB", *up), env={**QUICK, **(env or {})}, **options)
+        world = cluster(
+            up=("--l2-size", "64MiB", "--devices", "emu:16MiB", *up),
+            env={**QUICK, **(env or {})},
+            **options,
+        )
         self.c = world.__enter__()
         self.addCleanup(world.__exit__, None, None, None)
 
@@ -40,19 +60,52 @@ class Validate(unittest.TestCase):
         """A node that counts as another host than those of `helios up`."""
         ready, pool = self.c.dir / f"{name}.json", f"/dev/shm/helios-test-{name}-{os.getpid()}.l2"
         agent = subprocess.Popen(
-            [BUILD / "bin" / "helios-agent", "--name", name, "--host-id", name, "--state", self.c.dir / name,
-             "--controller", self.c.info["controller"], "--l2-size", "64MiB", "--l2-pool", pool, "--devices", "emu:16MiB",
-             "--listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0", "--migrate-listen", "127.0.0.1:0",
-             "--rank-address", "127.0.0.1", "--ready-file", ready],
-            env=self.c.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            [
+                BUILD / "bin" / "helios-agent",
+                "--name",
+                name,
+                "--host-id",
+                name,
+                "--state",
+                self.c.dir / name,
+                "--controller",
+                self.c.info["controller"],
+                "--l2-size",
+                "64MiB",
+                "--l2-pool",
+                pool,
+                "--devices",
+                "emu:16MiB",
+                "--listen",
+                "127.0.0.1:0",
+                "--data-listen",
+                "127.0.0.1:0",
+                "--migrate-listen",
+                "127.0.0.1:0",
+                "--rank-address",
+                "127.0.0.1",
+                "--ready-file",
+                ready,
+            ],
+            env=self.c.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
         def end():
             agent.terminate()
             agent.wait(60)
             for path in (pool, pool + ".sock"):
                 pathlib.Path(path).unlink(missing_ok=True)
+
         self.addCleanup(end)
-        wait_for("the node", lambda: any(n["node"]["name"] == name and n["state"] == "ready"
-                                         for n in self.c.json("nodes")["items"]))
+        wait_for(
+            "the node",
+            lambda: any(
+                n["node"]["name"] == name and n["state"] == "ready"
+                for n in self.c.json("nodes")["items"]
+            ),
+        )
 
     def validate(self, *args, code=0):
         """The rows by id. Checks that nothing of the run is left."""
@@ -68,10 +121,17 @@ class Validate(unittest.TestCase):
 
     def assert_clean(self):
         self.assertEqual(self.models(), [])
-        self.assertTrue(all(j["state"] in ("succeeded", "cancelled", "failed") for j in self.c.json("list")["items"]))
+        self.assertTrue(
+            all(
+                j["state"] in ("succeeded", "cancelled", "failed")
+                for j in self.c.json("list")["items"]
+            )
+        )
+
         def empty():
             tiers = [t for s in self.c.json("store")["items"] for t in s["tiers"]]
             return all(t["shards"] == 0 and t["usedBytes"] == 0 for t in tiers)
+
         wait_for("all tiers to be empty", empty)
 
     def result(self, rows, **expected):
@@ -86,14 +146,28 @@ class Validate(unittest.TestCase):
         rows = self.validate()
         self.assertEqual(set(rows), ROWS)
         absent = "not on this hardware"
-        self.result(rows, paths_device="pass", data_local="pass", data_evict="pass", data_prefetch="pass",
-                    data_fluid="switched off", paths_operations=absent, plank_cx4=absent, plank_cx6=absent,
-                    plank_fallback=absent, speed_read_cx4=absent, speed_write=absent, speed_plank_latency=absent)
+        self.result(
+            rows,
+            paths_device="pass",
+            data_local="pass",
+            data_evict="pass",
+            data_prefetch="pass",
+            data_fluid="switched off",
+            paths_operations=absent,
+            plank_cx4=absent,
+            plank_cx6=absent,
+            plank_fallback=absent,
+            speed_read_cx4=absent,
+            speed_write=absent,
+            speed_plank_latency=absent,
+        )
         self.assertIn("data port", rows["speed.read.cx4"]["missing"])
         self.assertIn("two hosts", rows["paths.operations"]["missing"])
         self.assertIn("observe", rows["data.fluid"]["missing"])
         for name in ("data.local", "data.evict", "data.prefetch"):
-            self.assertIn("decided", rows[name]["found"])  # the policy moved nothing, and the row says so
+            self.assertIn(
+                "decided", rows[name]["found"]
+            )  # the policy moved nothing, and the row says so
         for row in rows.values():
             self.assertEqual(row["missing"] == "", row["result"] in ("pass", "fail"), row)
         table = self.c.run("validate", *PATIENT, "--rows", "paths")
@@ -101,12 +175,16 @@ class Validate(unittest.TestCase):
         self.assertRegex(table.stdout, r"paths.device +pass +>= 100 % +4 of 4 copies")
         self.assertIn("1 passed, 0 failed, 1 not carried out", table.stdout)
 
-    def test_where_the_policy_is_on_its_moves_are_carried_out_and_what_it_moves_often_stays_in_l2(self):
+    def test_where_the_policy_is_on_its_moves_are_carried_out_and_what_it_moves_often_stays_in_l2(
+        self,
+    ):
         # the policy takes both shards to L2 before a move to L1 has shown that on one host L2 is no nearer than the
         # pool
         self.start(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_RESIDENCE": "5s"})
         rows = self.validate("--rows", "data")
-        self.result(rows, data_local="pass", data_evict="pass", data_prefetch="pass", data_fluid="pass")
+        self.result(
+            rows, data_local="pass", data_evict="pass", data_prefetch="pass", data_fluid="pass"
+        )
         for row in rows.values():
             self.assertNotIn("decided", row["found"])
         self.c.json("conf", "policy.low_pct=0")  # nothing comes to L1, however often it was moved
@@ -114,13 +192,28 @@ class Validate(unittest.TestCase):
         self.result(rows, data_fluid="fail")
 
     def test_between_hosts_paths_and_faults_are_carried_out_over_the_network(self):
-        self.start(tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near", "HELIOS_AGENT_NIC_CLASS": "cx4",
-                                           "HELIOS_PLANE_MIGRATION_RATE": "1Mbit"})
+        self.start(
+            tcp=True,
+            nodes=1,
+            env={
+                "HELIOS_AGENT_HOST_ID": "near",
+                "HELIOS_AGENT_NIC_CLASS": "cx4",
+                "HELIOS_PLANE_MIGRATION_RATE": "1Mbit",
+            },
+        )
         self.far_agent()
         rows = self.validate("--rows", "paths,plank,speed", "--topology", TOPO / "power-2slots.xml")
-        self.result(rows, paths_device="pass", paths_operations="pass", plank_cx4="pass", plank_cx6="pass",
-                    plank_fallback="pass", speed_write="pass", speed_read_cx4="not on this hardware",
-                    speed_plank_bandwidth="not on this hardware")
+        self.result(
+            rows,
+            paths_device="pass",
+            paths_operations="pass",
+            plank_cx4="pass",
+            plank_cx6="pass",
+            plank_fallback="pass",
+            speed_write="pass",
+            speed_read_cx4="not on this hardware",
+            speed_plank_bandwidth="not on this hardware",
+        )
         self.assertIn("zmq 4", rows["paths.operations"]["found"])  # two sizes, written and migrated
         self.assertIn("ucx-tagged 2", rows["paths.operations"]["found"])
         self.assertIn("option agent.nic_class", rows["plank.cx4"]["found"])
@@ -135,7 +228,11 @@ class Validate(unittest.TestCase):
 
     def test_the_class_of_the_nic_comes_from_the_agents_topology_file_and_the_row_says_so(self):
         xml = TOPO / "x86-2slots.xml"
-        self.start(tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near", "HELIOS_AGENT_TOPOLOGY": str(xml)})
+        self.start(
+            tcp=True,
+            nodes=1,
+            env={"HELIOS_AGENT_HOST_ID": "near", "HELIOS_AGENT_TOPOLOGY": str(xml)},
+        )
         row = self.validate("--rows", "plank.cx4")["plank.cx4"]
         self.assertEqual((row["result"], row["value"]), ("pass", 100), row)
         self.assertIn(f"topology file {xml}", row["found"])
@@ -144,12 +241,19 @@ class Validate(unittest.TestCase):
     # ---- what fails
 
     def test_a_target_that_is_not_reached_fails_its_row(self):
-        self.start(tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near", "HELIOS_PLANE_MIGRATION_RATE": "100000Gbit"})
+        self.start(
+            tcp=True,
+            nodes=1,
+            env={"HELIOS_AGENT_HOST_ID": "near", "HELIOS_PLANE_MIGRATION_RATE": "100000Gbit"},
+        )
         self.far_agent()
         rows = self.validate("--rows", "speed.write", code=1)
         self.result(rows, speed_write="fail")
         self.assertLess(rows["speed.write"]["value"], 80)
-        self.assertIn("1 row of the validation failed", self.c.run("validate", *PATIENT, "--rows", "speed.write").stderr)
+        self.assertIn(
+            "1 row of the validation failed",
+            self.c.run("validate", *PATIENT, "--rows", "speed.write").stderr,
+        )
 
     def test_a_policy_that_does_not_decide_in_time_fails(self):
         self.start(env={"HELIOS_PLACEMENT_INTERVAL": "1h"})
@@ -178,7 +282,9 @@ class Validate(unittest.TestCase):
             thread.join()
 
     def test_damaged_bytes_fail_the_rows_that_copy_between_hosts(self):
-        self.start(tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near", "HELIOS_AGENT_NIC_CLASS": "cx4"})
+        self.start(
+            tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near", "HELIOS_AGENT_NIC_CLASS": "cx4"}
+        )
         self.far_agent()
         rows = self.validate_damaged("paths.operations,plank.cx4,plank.fallback", 0)
         self.result(rows, paths_operations="fail", plank_cx4="fail", plank_fallback="fail")
@@ -194,11 +300,15 @@ class Validate(unittest.TestCase):
 
     def test_a_row_that_is_not_there_is_refused(self):
         self.start(nodes=1)
-        self.assertIn("no row 'plan'", self.c.refuse("validate", "--rows", "plank.cx4,plan", code=2))
+        self.assertIn(
+            "no row 'plan'", self.c.refuse("validate", "--rows", "plank.cx4,plan", code=2)
+        )
 
     def test_a_topology_file_that_cannot_be_read_is_refused_before_anything_runs(self):
         self.start(nodes=1)
-        told = self.c.refuse("validate", *PATIENT, "--rows", "paths", "--topology", "/nonexistent.xml")
+        told = self.c.refuse(
+            "validate", *PATIENT, "--rows", "paths", "--topology", "/nonexistent.xml"
+        )
         self.assertIn("/nonexistent.xml can't be read: No such file", told)
         self.assertEqual(self.c.json("list")["items"], [])  # no ranks were started
 
@@ -207,24 +317,40 @@ class Validate(unittest.TestCase):
         self.c.kill("controllerd")
         done = self.c.run("validate", "--time", "1s")
         self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
-        self.assertRegex(done.stderr, r"trying again for up to 1 s\n(.*\n)*.*gave up after 1 s, and nothing was made")
-        waiting = subprocess.Popen([HELIOS, "--state", self.c.state, "validate", *PATIENT, "--rows", "paths.device"], env=self.c.env,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertRegex(
+            done.stderr,
+            r"trying again for up to 1 s\n(.*\n)*.*gave up after 1 s, and nothing was made",
+        )
+        waiting = subprocess.Popen(
+            [HELIOS, "--state", self.c.state, "validate", *PATIENT, "--rows", "paths.device"],
+            env=self.c.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.c.up()
         out, err = waiting.communicate(timeout=120)
         self.assertEqual(waiting.returncode, 0, err)
-        self.assertRegex(out, "paths.device +(pass|not on this hardware)")  # the node may come back later than it
+        self.assertRegex(
+            out, "paths.device +(pass|not on this hardware)"
+        )  # the node may come back later than it
 
     def test_nothing_is_taken_from_others(self):
         self.start(nodes=1, slots=1, size="16MiB")
-        self.c.submit("jobName: others\nparallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}\n"
-                      "command: [sleep, '600']\n")
+        self.c.submit(
+            "jobName: others\nparallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1,"
+            " data_parallel_size: 1}\ncommand: [sleep, '600']\n"
+        )
         job = self.c.json("list")["items"][0]["id"]
         self.c.wait_job(job, "running")
         done = self.c.run("validate", *PATIENT, "--rows", "data", "-o", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
         for row in json.loads(done.stdout)["rows"]:
-            self.assertEqual(row["result"], "not enough room" if row["id"] != "data.fluid" else row["result"], row)
+            self.assertEqual(
+                row["result"],
+                "not enough room" if row["id"] != "data.fluid" else row["result"],
+                row,
+            )
         self.assertEqual(self.c.job(job)["state"], "running")
         self.c.json("cancel", job)
 
@@ -240,8 +366,13 @@ class Validate(unittest.TestCase):
 
     def test_ctrl_c_removes_the_scratch_model_and_its_job(self):
         self.start(env={"HELIOS_PLACEMENT_INTERVAL": "1h"})
-        process = subprocess.Popen([HELIOS, "--state", self.c.state, "validate", *PATIENT, "--rows", "data.local"],
-                                   env=self.c.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [HELIOS, "--state", self.c.state, "validate", *PATIENT, "--rows", "data.local"],
+            env=self.c.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         wait_for("the job of the readers", lambda: self.c.json("list")["items"])
         self.assertEqual(len(self.models()), 1)
         process.send_signal(signal.SIGINT)
@@ -252,7 +383,9 @@ class Validate(unittest.TestCase):
 
     def test_without_time_rows_that_wait_say_how_much_they_need(self):
         self.start(env={"HELIOS_POLICY_RESIDENCE": "1h"})
-        done = self.c.run("validate", "--time", "5m", "--row-time", "60s", "--rows", "data.prefetch", "-o", "json")
+        done = self.c.run(
+            "validate", "--time", "5m", "--row-time", "60s", "--rows", "data.prefetch", "-o", "json"
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         row = json.loads(done.stdout)["rows"][0]
         self.assertEqual(row["result"], "not enough time", row)

@@ -36,11 +36,15 @@ def mixtral(home):
     for layer in range(2):
         at = f"model.layers.{layer}.block_sparse_moe"
         tensors[f"{at}.gate.weight"] = ([E, H], rng.randbytes(4 * E * H))
-        for e, (w, shape) in itertools.product(range(E), (("w1", [FE, H]), ("w2", [H, FE]), ("w3", [FE, H]))):
+        for e, (w, shape) in itertools.product(
+            range(E), (("w1", [FE, H]), ("w2", [H, FE]), ("w3", [FE, H]))
+        ):
             tensors[f"{at}.experts.{e}.{w}.weight"] = (shape, rng.randbytes(4 * FE * H))
     checkpoints.write(home / "model.safetensors", tensors)
     config = json.loads((home / "config.json").read_text())
-    (home / "config.json").write_text(json.dumps(config | {"model_type": "mixtral", "num_local_experts": E}))
+    (home / "config.json").write_text(
+        json.dumps(config | {"model_type": "mixtral", "num_local_experts": E})
+    )
     return home
 
 
@@ -48,11 +52,23 @@ def lora(home, base):
     rng, tensors = random.Random(6), {}
     for layer, (name, rows) in itertools.product(range(2), (("q_proj", H), ("v_proj", H // 2))):
         at = f"base_model.model.model.layers.{layer}.self_attn.{name}"
-        tensors |= {f"{at}.lora_A.weight": ([4, H], rng.randbytes(16 * H)), f"{at}.lora_B.weight": ([rows, 4], rng.randbytes(16 * rows))}
+        tensors |= {
+            f"{at}.lora_A.weight": ([4, H], rng.randbytes(16 * H)),
+            f"{at}.lora_B.weight": ([rows, 4], rng.randbytes(16 * rows)),
+        }
     home.mkdir()
     checkpoints.write(home / "adapter_model.safetensors", tensors)
-    (home / "adapter_config.json").write_text(json.dumps({
-        "peft_type": "LORA", "base_model_name_or_path": base, "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}))
+    (home / "adapter_config.json").write_text(
+        json.dumps(
+            {
+                "peft_type": "LORA",
+                "base_model_name_or_path": base,
+                "r": 4,
+                "lora_alpha": 8,
+                "target_modules": ["q_proj", "v_proj"],
+            }
+        )
+    )
     return home
 
 
@@ -62,8 +78,16 @@ class Verify(unittest.TestCase):
         tmp = tempfile.TemporaryDirectory(prefix="helios-e2e-verify-")
         cls.addClassCleanup(tmp.cleanup)
         cls.archive = pathlib.Path(tmp.name) / "archive"
-        cls.c = Cluster(nodes=1, slots=1, size="128MiB", env={
-            "HELIOS_ARCHIVE_URL": f"dir:{cls.archive}", "HELIOS_GC_INTERVAL": "200ms", "HELIOS_L3_QUARANTINE": "100ms"})
+        cls.c = Cluster(
+            nodes=1,
+            slots=1,
+            size="128MiB",
+            env={
+                "HELIOS_ARCHIVE_URL": f"dir:{cls.archive}",
+                "HELIOS_GC_INTERVAL": "200ms",
+                "HELIOS_L3_QUARANTINE": "100ms",
+            },
+        )
         cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
         cls.addClassCleanup(cls.c.run, "down")
         cls.c.up()
@@ -80,12 +104,26 @@ class Verify(unittest.TestCase):
         Verify.count += 1
         for pp, dp, tp in itertools.product(range(pp_size), range(dp_size), range(tp_size)):
             etp = etp_size or tp_size
-            rank = helios.Rank(job=f"j{Verify.count}", model=name, pp=pp, tp=tp, dp=dp, pp_size=pp_size, tp_size=tp_size,
-                               dp_size=dp_size, ep=(dp * tp_size + tp) // etp % ep_size, ep_size=ep_size, etp_size=etp,
-                               world_size=pp_size * dp_size * tp_size, global_rank=(pp * dp_size + dp) * tp_size + tp)
+            rank = helios.Rank(
+                job=f"j{Verify.count}",
+                model=name,
+                pp=pp,
+                tp=tp,
+                dp=dp,
+                pp_size=pp_size,
+                tp_size=tp_size,
+                dp_size=dp_size,
+                ep=(dp * tp_size + tp) // etp % ep_size,
+                ep_size=ep_size,
+                etp_size=etp,
+                world_size=pp_size * dp_size * tp_size,
+                global_rank=(pp * dp_size + dp) * tp_size + tp,
+            )
             with helios.Session(self.c.info["controller"], rank=rank) as me:
                 state = {n: t.clone() for n, t in me.load_state_dict(read or name).items()}
-                optim = {f"exp_avg.{n}": t * 2 for n, t in state.items() if dp == 0 or ".experts." in n}
+                optim = {
+                    f"exp_avg.{n}": t * 2 for n, t in state.items() if dp == 0 or ".experts." in n
+                }
                 saved = me.save_state_dict(state, 1, optim=optim, **how)
         self.assertTrue(saved.visible)
         return saved.version
@@ -108,7 +146,9 @@ class Verify(unittest.TestCase):
         name = self.load(self.source)
         before = self.proved(name, 1)
         self.c.json("model", "reshard", name, "--tp-size", 2)
-        self.assertTrue(any(s["derived"] for s in self.c.json("shard", "ls", "--model", name)["items"]))
+        self.assertTrue(
+            any(s["derived"] for s in self.c.json("shard", "ls", "--model", name)["items"])
+        )
         self.assertEqual(self.proved(name, 1)["shards"], before["shards"])
 
     def test_experts_of_several_ranks_are_proved(self):
@@ -124,7 +164,11 @@ class Verify(unittest.TestCase):
         self.proved(name, 1)
         version = self.save(name, tp_size=2)
         self.proved(name, version)
-        self.assertTrue(json.loads(self.c.run("model", "diff", f"{name}@1", f"{name}@{version}", "-o", "json").stdout)["equal"])
+        self.assertTrue(
+            json.loads(
+                self.c.run("model", "diff", f"{name}@1", f"{name}@{version}", "-o", "json").stdout
+            )["equal"]
+        )
         self.proved(name, self.save(name, tp_size=1))  # reads a cut of it
 
     def test_a_model_that_a_save_made_is_proved_where_its_config_is_known(self):
@@ -139,7 +183,11 @@ class Verify(unittest.TestCase):
 
     def shard(self, name):
         """One shard of the version, and its bytes in the pool: (key, file, offset)."""
-        s = next(s for s in self.c.json("shard", "ls", "--model", name)["items"] if s["part"] == "layer-0001")
+        s = next(
+            s
+            for s in self.c.json("shard", "ls", "--model", name)["items"]
+            if s["part"] == "layer-0001"
+        )
         return s, f"{name}@1/pp{s['pp']}/tp{s['tp']}/layer-0001"
 
     def flip(self, file, at):
@@ -156,8 +204,15 @@ class Verify(unittest.TestCase):
     def archived(self, shard):
         path = self.archive / shard["id"][:2] / f"{shard['id']}.safetensors"
         wait_for("the shard to be archived", path.exists)
-        wait_for("the catalogue to know of it", lambda: "L4" in {
-            c["tier"] for c in self.c.json("shard", "show", shard["id"])["copies"] if not c["kept"]})
+        wait_for(
+            "the catalogue to know of it",
+            lambda: "L4"
+            in {
+                c["tier"]
+                for c in self.c.json("shard", "show", shard["id"])["copies"]
+                if not c["kept"]
+            },
+        )
         return path
 
     def test_a_byte_that_changed_in_the_pool_is_named_and_healed(self):
@@ -166,9 +221,18 @@ class Verify(unittest.TestCase):
         self.archived(shard)
         self.flip_pooled(shard)
         text = self.c.refuse("model", "verify", name)
-        self.assertIn(f"{name}@1 is not whole: {key}: shard {shard['id']} fails its checksum in L3 (chunks 0)", text)
+        self.assertIn(
+            (
+                f"{name}@1 is not whole: {key}: shard {shard['id']} fails its checksum in L3"
+                " (chunks 0)"
+            ),
+            text,
+        )
         self.assertIn("another copy is good", text)
-        wait_for("verify's own read to have it healed", lambda: self.c.run("model", "verify", name).returncode == 0)
+        wait_for(
+            "verify's own read to have it healed",
+            lambda: self.c.run("model", "verify", name).returncode == 0,
+        )
 
     def test_a_byte_that_changed_in_the_archive_is_named(self):
         name = self.load(self.source)
@@ -179,7 +243,10 @@ class Verify(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         found = json.loads(done.stdout)
         self.assertEqual((found["ok"], found["proved"], len(found["troubles"])), (False, False, 1))
-        self.assertIn(f"{key}: shard {shard['id']} fails its checksum in L4 (as a whole)", found["troubles"][0])
+        self.assertIn(
+            f"{key}: shard {shard['id']} fails its checksum in L4 (as a whole)",
+            found["troubles"][0],
+        )
 
     def test_a_version_that_is_in_the_archive_only_is_read_there_and_not_loaded(self):
         name = self.load(self.source)
@@ -191,7 +258,10 @@ class Verify(unittest.TestCase):
         self.assertEqual((found["copies"], found["archived"]), (found["shards"], len(shards)))
         pool = set(poolfile.sealed(pathlib.Path(self.c.info["pool"])))
         self.assertEqual(pool & {s["id"] for s in shards}, set())
-        self.assertIn(f"archived    {len(shards)} of them only in the archive", self.c.run("model", "verify", name).stdout)
+        self.assertIn(
+            f"archived    {len(shards)} of them only in the archive",
+            self.c.run("model", "verify", name).stdout,
+        )
 
 
 if __name__ == "__main__":

@@ -43,13 +43,19 @@ def shown(c, number, model="m"):
 
 
 def shards(c, **where):
-    return [s for s in c.json("shard", "ls", "--model", "m")["items"] if all(s[k] == v for k, v in where.items())]
+    return [
+        s
+        for s in c.json("shard", "ls", "--model", "m")["items"]
+        if all(s[k] == v for k, v in where.items())
+    ]
 
 
 class Whole(unittest.TestCase):
     def session(self, c, pp=0):
-        made = helios.Session(c.info["controller"], rank=helios.Rank(
-            job="j", model="m", pp=pp, pp_size=2, world_size=2, global_rank=pp))
+        made = helios.Session(
+            c.info["controller"],
+            rank=helios.Rank(job="j", model="m", pp=pp, pp_size=2, world_size=2, global_rank=pp),
+        )
         self.addCleanup(made.close, force=True)
         return made
 
@@ -68,7 +74,11 @@ class Whole(unittest.TestCase):
             c.json("shard", "rm", shards(c, version=2, pp=1)[0]["id"], "--force")
             wait_for("the shard to be missed", lambda: shown(c, 2)["lostShards"] == 1)
             self.assertEqual(c.json("model", "show", "m")["latest"], 1)
-            table = next(x for x in c.run("model", "show", "m").stdout.splitlines() if x.lstrip().startswith("2 "))
+            table = next(
+                x
+                for x in c.run("model", "show", "m").stdout.splitlines()
+                if x.lstrip().startswith("2 ")
+            )
             self.assertIn("damaged", table)
             lost = f"version 2: 1 of its {shown(c, 2)['shards']} shards are lost"
 
@@ -77,7 +87,9 @@ class Whole(unittest.TestCase):
             done = c.run("pull", "--model", "m", "--pp", 0, "--out", c.dir / "newest")
             self.assertIn(lost, done.stderr)
             self.assertIn("pulled m@1 pp0", done.stderr)
-            self.assertIn("is lost", c.refuse("pull", "--model", "m@2", "--pp", 1, "--out", c.dir / "lost"))
+            self.assertIn(
+                "is lost", c.refuse("pull", "--model", "m@2", "--pp", 1, "--out", c.dir / "lost")
+            )
             self.assertFalse((c.dir / "lost").exists())
             self.assertEqual(self.session(c, 1).client.request_shards("m", -1, 1, 0).version, 1)
             with self.assertRaisesRegex(errors.HeliosError, "is lost"):
@@ -105,36 +117,80 @@ class Whole(unittest.TestCase):
             self.assertEqual((saved.version, saved.visible, killed), (2, True, [True]))
             self.assertEqual(c.json("model", "show", "m")["latest"], 2)
 
-    def test_a_record_in_which_a_digit_has_changed_costs_its_version_and_no_rank_gets_wrong_bytes(self):
+    def test_a_record_in_which_a_digit_has_changed_costs_its_version_and_no_rank_gets_wrong_bytes(
+        self,
+    ):
         with cluster(nodes=1, slots=1, size="64MiB", env=SWEEP) as c:
             load(c)
             load(c, "other")
             one = shards(c, version=1, pp=0)[0]
             key = f"shard/m/0000000001/{one['id']}"
-            edit(c, "UPDATE kv SET value = CAST(replace(CAST(value AS TEXT), '\"pp\":0', '\"pp\":1') AS BLOB) WHERE key = ?", key)
+            edit(
+                c,
+                (
+                    "UPDATE kv SET value = CAST(replace(CAST(value AS TEXT), '\"pp\":0',"
+                    " '\"pp\":1') AS BLOB) WHERE key = ?"
+                ),
+                key,
+            )
             for pp in (0, 1):
-                self.assertIn("records of 1 of its", c.refuse("pull", "--model", "m", "--pp", pp, "--out", c.dir / "x"))
-                self.assertIn("can't be read", c.refuse("pull", "--model", "m@1", "--pp", pp, "--out", c.dir / "x"))
+                self.assertIn(
+                    "records of 1 of its",
+                    c.refuse("pull", "--model", "m", "--pp", pp, "--out", c.dir / "x"),
+                )
+                self.assertIn(
+                    "can't be read",
+                    c.refuse("pull", "--model", "m@1", "--pp", pp, "--out", c.dir / "x"),
+                )
             self.assertFalse((c.dir / "x").exists())
             self.assertTrue(c.json("info")["damagedRecords"][0].startswith(key))
             self.assertIn(key, c.run("info").stdout)
-            self.assertEqual(c.run("pull", "--model", "other", "--pp", 0, "--out", c.dir / "y").returncode, 0)
+            self.assertEqual(
+                c.run("pull", "--model", "other", "--pp", 0, "--out", c.dir / "y").returncode, 0
+            )
             # the same with the record's checksum removed: it parses, and differs from what was stored
-            edit(c, "UPDATE kv SET value = CAST(substr(CAST(value AS TEXT), 16) AS BLOB) WHERE key = ?", key)
+            edit(
+                c,
+                "UPDATE kv SET value = CAST(substr(CAST(value AS TEXT), 16) AS BLOB) WHERE key = ?",
+                key,
+            )
             for pp in (0, 1):
-                self.assertIn("differ from those that were stored", c.refuse("pull", "--model", "m", "--pp", pp, "--out", c.dir / "x"))
+                self.assertIn(
+                    "differ from those that were stored",
+                    c.refuse("pull", "--model", "m", "--pp", pp, "--out", c.dir / "x"),
+                )
             self.assertEqual(len(c.json("info")["damagedRecords"]), 1)
             # a record of a release without checksums leaves only the shard's own header to compare with
-            edit(c, "UPDATE kv SET value = CAST(json_remove(substr(CAST(value AS TEXT), 16), '$.shardsSum') AS BLOB) "
-                 "WHERE key = ?", "version/m/0000000001")
-            for command in (("pull", "--model", "m", "--pp", 1), ("model", "export", "m", "--format", "safetensors")):
-                self.assertIn("the shard's own header says helios.pp = '0', not '1'",
-                              c.refuse(*command, "--out", c.dir / "x"))
+            edit(
+                c,
+                (
+                    "UPDATE kv SET value = CAST(json_remove(substr(CAST(value AS TEXT), 16),"
+                    " '$.shardsSum') AS BLOB) WHERE key = ?"
+                ),
+                "version/m/0000000001",
+            )
+            for command in (
+                ("pull", "--model", "m", "--pp", 1),
+                ("model", "export", "m", "--format", "safetensors"),
+            ):
+                self.assertIn(
+                    "the shard's own header says helios.pp = '0', not '1'",
+                    c.refuse(*command, "--out", c.dir / "x"),
+                )
             with self.assertRaisesRegex(errors.Corrupt, "helios.pp = '0', not '1'"):
                 self.session(c, 1).load_state_dict()
             # repaired, it is whole again
-            edit(c, "UPDATE kv SET value = CAST(replace(CAST(value AS TEXT), '\"pp\":1', '\"pp\":0') AS BLOB) WHERE key = ?", key)
-            self.assertEqual(c.run("pull", "--model", "m", "--pp", 0, "--out", c.dir / "z").returncode, 0)
+            edit(
+                c,
+                (
+                    "UPDATE kv SET value = CAST(replace(CAST(value AS TEXT), '\"pp\":1',"
+                    " '\"pp\":0') AS BLOB) WHERE key = ?"
+                ),
+                key,
+            )
+            self.assertEqual(
+                c.run("pull", "--model", "m", "--pp", 0, "--out", c.dir / "z").returncode, 0
+            )
             self.assertEqual(c.json("info")["damagedRecords"], [])
 
     def test_an_archived_copy_that_has_changed_is_written_again_or_counted_as_lost(self):
@@ -144,8 +200,10 @@ class Whole(unittest.TestCase):
                 load(c)
                 one = shards(c, version=1, pp=0)[0]["id"]
                 path = pathlib.Path(tmp) / one[:2] / f"{one}.safetensors"
-                wait_for("the copy in the archive", lambda: len(
-                    c.json("shard", "show", one, "--verify")["verify"]["copies"]) == 2)
+                wait_for(
+                    "the copy in the archive",
+                    lambda: len(c.json("shard", "show", one, "--verify")["verify"]["copies"]) == 2,
+                )
                 good = path.read_bytes()
 
                 def spoil():
@@ -154,15 +212,30 @@ class Whole(unittest.TestCase):
                 spoil()
                 self.assertIn("L4", c.refuse("shard", "show", one, "--verify"))
                 # the damaged file is removed before a new one replaces it
-                wait_for("the copy to be written again", lambda: path.exists() and path.read_bytes() == good)
-                wait_for("both copies to be good", lambda: (
-                    lambda v: v["ok"] and len(v["copies"]) == 2)(c.json("shard", "show", one, "--verify")["verify"]))
+                wait_for(
+                    "the copy to be written again",
+                    lambda: path.exists() and path.read_bytes() == good,
+                )
+                wait_for(
+                    "both copies to be good",
+                    lambda: (lambda v: v["ok"] and len(v["copies"]) == 2)(
+                        c.json("shard", "show", one, "--verify")["verify"]
+                    ),
+                )
 
                 spoil()
                 c.json("shard", "rm", one, "--force")
-                self.assertIn("the bytes have CRC", c.refuse("pull", "--model", "m", "--pp", 0, "--out", c.dir / "x"))
-                wait_for("the shard to be lost", lambda: {s["id"]: s["state"] for s in shards(c)}[one] == "lost")
-                self.assertIn("is lost", c.refuse("pull", "--model", "m@1", "--pp", 0, "--out", c.dir / "x"))
+                self.assertIn(
+                    "the bytes have CRC",
+                    c.refuse("pull", "--model", "m", "--pp", 0, "--out", c.dir / "x"),
+                )
+                wait_for(
+                    "the shard to be lost",
+                    lambda: {s["id"]: s["state"] for s in shards(c)}[one] == "lost",
+                )
+                self.assertIn(
+                    "is lost", c.refuse("pull", "--model", "m@1", "--pp", 0, "--out", c.dir / "x")
+                )
 
     def test_a_shard_whose_own_header_names_another_place_is_refused(self):
         with cluster(nodes=1, slots=1, size="64MiB", env=SWEEP) as c:
@@ -170,8 +243,13 @@ class Whole(unittest.TestCase):
             client = self.session(c).client
             shard = client.request_shards("m", -1, 0, 0).shards[0]
             mapped = client.map(shard)
-            said = {"helios.model": "m", "helios.version": "1", "helios.pp": "0", "helios.tp": "0",
-                    "helios.part": shard.part}
+            said = {
+                "helios.model": "m",
+                "helios.version": "1",
+                "helios.pp": "0",
+                "helios.tp": "0",
+                "helios.part": shard.part,
+            }
             self.assertTrue(_tensors.views(mapped, "here", True, said))
             for key in said:
                 with self.assertRaisesRegex(errors.Corrupt, f"{key} = '{said[key]}', not 'x'"):

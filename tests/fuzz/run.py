@@ -50,8 +50,15 @@ def last(pattern: re.Pattern[bytes], text: bytes, group: int = 1) -> str:
 def fuzz(target: str, seconds: int) -> Result:
     corpus = BUILD / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
-    command = [BUILD / "fuzz" / f"fuzz_{target}", f"-max_total_time={seconds}", "-rss_limit_mb=2048", "-timeout=25",
-               "-print_final_stats=1", f"-artifact_prefix={BUILD}/fuzz/{target}-", corpus]
+    command = [
+        BUILD / "fuzz" / f"fuzz_{target}",
+        f"-max_total_time={seconds}",
+        "-rss_limit_mb=2048",
+        "-timeout=25",
+        "-print_final_stats=1",
+        f"-artifact_prefix={BUILD}/fuzz/{target}-",
+        corpus,
+    ]
     kept = ROOT / "tests" / "fuzz" / "corpus" / target
     if kept.is_dir():
         command.append(kept)
@@ -61,15 +68,34 @@ def fuzz(target: str, seconds: int) -> Result:
     text = log.read_bytes()
     found = ""
     if code != 0:
-        kind = next((part.decode(errors="replace") for match in KIND.finditer(text) for part in match.groups() if part), f"exit {code}")
+        kind = next(
+            (
+                part.decode(errors="replace")
+                for match in KIND.finditer(text)
+                for part in match.groups()
+                if part
+            ),
+            f"exit {code}",
+        )
         found = f"{last(FOUND, text)}: {kind}"
-    return Result(target, last(RUNS, text), last(RATE, text), last(PROGRESS, text, 2), last(PROGRESS, text, 3), found)
+    return Result(
+        target,
+        last(RUNS, text),
+        last(RATE, text),
+        last(PROGRESS, text, 2),
+        last(PROGRESS, text, 3),
+        found,
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="./run fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="./run fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("seconds", nargs="?", default="60", help="for each target (60)")
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"all if none: {', '.join(targets())}")
+    parser.add_argument(
+        "targets", nargs="*", metavar="TARGET", help=f"all if none: {', '.join(targets())}"
+    )
     args = parser.parse_args()
     if not args.seconds.isdecimal() or int(args.seconds) == 0:
         parser.error(f"SECONDS is a number, not '{args.seconds}'")
@@ -78,7 +104,9 @@ def main() -> int:
         parser.error(f"no target {', '.join(sorted(unknown))}; there are: {', '.join(targets())}")
     results = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(fuzz, target, int(args.seconds)) for target in args.targets or targets()]
+        jobs = [
+            pool.submit(fuzz, target, int(args.seconds)) for target in args.targets or targets()
+        ]
         for job in concurrent.futures.as_completed(jobs):
             results.append(job.result())
             print(f"fuzz: {results[-1].target}: {results[-1].found or 'nothing found'}", flush=True)

@@ -49,7 +49,9 @@ def exact_roots(on: bool) -> Iterator[None]:
     built with it, are not for one element in 160."""
     root = torch.Tensor.sqrt
     if on:
-        torch.Tensor.sqrt = lambda t: root(t.double()).to(t.dtype)  # a root's second rounding changes nothing
+        torch.Tensor.sqrt = lambda t: root(t.double()).to(
+            t.dtype
+        )  # a root's second rounding changes nothing
     try:
         yield
     finally:
@@ -59,8 +61,15 @@ def exact_roots(on: bool) -> Iterator[None]:
 class Trainer:
     """A model with its optimizer. host: it is plain, and steps on the host."""
 
-    def __init__(self, args: Any, make_optimizer: Any, dtype: Any, host: bool = False,
-                 native: bool = False, masters: bool = False) -> None:
+    def __init__(
+        self,
+        args: Any,
+        make_optimizer: Any,
+        dtype: Any,
+        host: bool = False,
+        native: bool = False,
+        masters: bool = False,
+    ) -> None:
         torch.manual_seed(0)
         self.model = Gpt(args.width, args.layers).to(args.device, dtype)
         self.params = list(self.model.parameters())
@@ -82,7 +91,9 @@ class Trainer:
         if self.host:
             move(self.params, self.device)
         logits = self.model(text[:, :-1])
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), text[:, 1:].flatten())
+        loss = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(), text[:, 1:].flatten()
+        )
         loss.backward()
         if self.host:
             move(self.params, "cpu")
@@ -110,10 +121,20 @@ OPTIMIZERS = {
     "sgd": (lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9), {}),
     "adamw not native": (lambda p: torch.optim.AdamW(p, lr=1e-3), {"native": False}),
     "adamw on the host": (lambda p: torch.optim.AdamW(p, lr=1e-3), {"optimizer_device": "host"}),
-    "adamw on the device": (lambda p: torch.optim.AdamW(p, lr=1e-3, foreach=False), {"optimizer_device": "device"}),
+    "adamw on the device": (
+        lambda p: torch.optim.AdamW(p, lr=1e-3, foreach=False),
+        {"optimizer_device": "device"},
+    ),
 }
-WAYS: list[tuple[float, dict]] = [(1.05, {}), (0.5, {}), (0.25, {}), (0.5, {"policy": "lru"}), (0.25, {"mode": "move"}),
-                                  (0.25, {"prefetch": 0}), (0.5, {"policy": "random", "chunk_bytes": GRANULE})]
+WAYS: list[tuple[float, dict]] = [
+    (1.05, {}),
+    (0.5, {}),
+    (0.25, {}),
+    (0.5, {"policy": "lru"}),
+    (0.25, {"mode": "move"}),
+    (0.25, {"prefetch": 0}),
+    (0.5, {"policy": "random", "chunk_bytes": GRANULE}),
+]
 
 
 def cases() -> Iterator[tuple[str, float, dict, Any]]:
@@ -129,17 +150,28 @@ def cases() -> Iterator[tuple[str, float, dict, Any]]:
 
 
 def furthest(one: list, other: list) -> float:
-    return max(((a.double() - b.double()).norm() / (a.double().norm() + 1e-30)).item() for a, b in zip(one, other))
+    return max(
+        ((a.double() - b.double()).norm() / (a.double().norm() + 1e-30)).item()
+        for a, b in zip(one, other)
+    )
 
 
-def compare(args: Any, name: str, share: float, way: dict, dtype: Any, known: dict) -> tuple[bool, str]:
+def compare(
+    args: Any, name: str, share: float, way: dict, dtype: Any, known: dict
+) -> tuple[bool, str]:
     make, options = OPTIMIZERS[name]
     managed = Trainer(args, make, dtype)
     data = 16 * sum(p.numel() for p in managed.params)
     capacity = -(-int(share * data) // GRANULE) * GRANULE
     began = time.perf_counter()
-    with hybridps.manage(managed.model, managed.optimizer, device=f"{args.device}:{capacity}", manager="none",
-                         spill="none", **{**options, **way}) as client:
+    with hybridps.manage(
+        managed.model,
+        managed.optimizer,
+        device=f"{args.device}:{capacity}",
+        manager="none",
+        spill="none",
+        **{**options, **way},
+    ) as client:
         on_device = any(s.on_device for s in client.state.optimizers)
         losses = [managed.step().item() for _ in range(args.steps)]
         stats = client.stats()
@@ -149,12 +181,17 @@ def compare(args: Any, name: str, share: float, way: dict, dtype: Any, known: di
     native = options.get("native", True)
     key = (name, dtype, on_device)
     if key not in known:
-        known[key] = Trainer(args, make, dtype, not on_device, native, masters=dtype is not torch.float32).train(args.steps)
+        known[key] = Trainer(
+            args, make, dtype, not on_device, native, masters=dtype is not torch.float32
+        ).train(args.steps)
     expected, wanted = known[key]
     same = losses == expected and all(torch.equal(a, b) for a, b in zip(values, wanted))
     far = furthest(wanted, values)
-    facts = (f"{'device' if on_device else 'host':6} {'bit-equal' if same else f'DIFFERENT by {far:.1e}'} in {took:.1f} s, "
-             f"{stats['last']['h2d'] / data:.2f} and {stats['last']['d2h'] / data:.2f} of the model data moved in a step")
+    facts = (
+        f"{'device' if on_device else 'host':6} {'bit-equal' if same else f'DIFFERENT by {far:.1e}'} in"
+        f" {took:.1f} s, {stats['last']['h2d'] / data:.2f} and {stats['last']['d2h'] / data:.2f} of"
+        " the model data moved in a step"
+    )
     if where != {"cuda"}:
         return False, facts + f"; parameters came back on {where}"
     return same, facts
@@ -173,7 +210,9 @@ def main() -> int:
     deterministic()
     wrong, known = 0, {}
     for name, share, way, dtype in cases():
-        text = f"{name}, {share:.0%}{''.join(f', {k} {v}' for k, v in way.items())}, {str(dtype)[6:]}"
+        text = (
+            f"{name}, {share:.0%}{''.join(f', {k} {v}' for k, v in way.items())}, {str(dtype)[6:]}"
+        )
         if args.only not in text:
             continue
         try:

@@ -43,19 +43,47 @@ def parts(args: argparse.Namespace) -> dict[str, Part]:
         "tier": unit("mem_test_tier_conformance"),
         "plank": unit("mem_test_plank"),
         "store-device": unit("integration_test_store_device"),
-        "copies": Part([BUILD / "bin" / "helios", "bench", "device", "--rounds", "1" if quick else "3"], 120),
+        "copies": Part(
+            [BUILD / "bin" / "helios", "bench", "device", "--rounds", "1" if quick else "3"], 120
+        ),
         "store": script("tests/gpu/store.py", "--mib", 256 if quick else 1024),
-        "hybridps": script("tests/gpu/hybridps_cuda.py", *(["--steps", 4] if quick else []), limit=400),
-        "step": script("bench/hybridps_step.py", "--device", "cuda:0", "--width", 1024 if quick else 2048, "--layers", 6 if quick else 12,
-                       "--steps", 10),
+        "hybridps": script(
+            "tests/gpu/hybridps_cuda.py", *(["--steps", 4] if quick else []), limit=400
+        ),
+        "step": script(
+            "bench/hybridps_step.py",
+            "--device",
+            "cuda:0",
+            "--width",
+            1024 if quick else 2048,
+            "--layers",
+            6 if quick else 12,
+            "--steps",
+            10,
+        ),
     }
     count = max(1, args.fuzz // args.at_once)
     for i in range(args.at_once if args.fuzz else 0):
-        out[f"fuzz-{i}"] = script("tests/support/hybridps_fuzz.py", count, "--seed", args.seed + i * count, "--cuda", "cuda:0",
-                                  limit=500, beside=True)
+        out[f"fuzz-{i}"] = script(
+            "tests/support/hybridps_fuzz.py",
+            count,
+            "--seed",
+            args.seed + i * count,
+            "--cuda",
+            "cuda:0",
+            limit=500,
+            beside=True,
+        )
     maco = ["--lib", args.lib] if args.lib else []
-    out["maco"] = script("bench/maco_gpu.py", "--out", pathlib.Path(args.out) / "maco", *maco, *(["--quick"] if quick else []),
-                         *(["--only", args.maco] if args.maco else []), limit=580)
+    out["maco"] = script(
+        "bench/maco_gpu.py",
+        "--out",
+        pathlib.Path(args.out) / "maco",
+        *maco,
+        *(["--quick"] if quick else []),
+        *(["--only", args.maco] if args.maco else []),
+        limit=580,
+    )
     return out
 
 
@@ -64,8 +92,15 @@ class Running:
         self.name, self.part, self.log = name, part, out / f"{name}.log"
         self.began = time.monotonic()
         with self.log.open("w") as log:
-            env = {**os.environ, "HELIOS_BUILD": str(BUILD), "HELIOS_LIBRARY": str(BUILD / "lib/libhelios.so.0"), **part.env}
-            self.process = subprocess.Popen([str(c) for c in part.command], stdout=log, stderr=subprocess.STDOUT, env=env)
+            env = {
+                **os.environ,
+                "HELIOS_BUILD": str(BUILD),
+                "HELIOS_LIBRARY": str(BUILD / "lib/libhelios.so.0"),
+                **part.env,
+            }
+            self.process = subprocess.Popen(
+                [str(c) for c in part.command], stdout=log, stderr=subprocess.STDOUT, env=env
+            )
 
     def end(self) -> tuple[bool, str]:
         try:
@@ -79,7 +114,9 @@ class Running:
             code = None
         took = time.monotonic() - self.began
         said = self.log.read_text(errors="replace")
-        what = {0: "ok", 77: "skipped", None: f"not done in {self.part.limit} s"}.get(code, f"status {code}")
+        what = {0: "ok", 77: "skipped", None: f"not done in {self.part.limit} s"}.get(
+            code, f"status {code}"
+        )
         good = code in (0, 77) and not re.search(r"skipped: .*hardware", said)
         return good, f"{self.name:14} {what:24} {took:6.1f} s  {last_line(said)}"
 
@@ -106,18 +143,25 @@ def card(probe: bool) -> str:
     if probe:
         print(f"{major}{minor}")
         sys.exit(0)
-    return f"{torch.cuda.get_device_name(0)} ({major}.{minor}), torch {torch.__version__}, {torch.cuda.device_count()} of them"
+    return (
+        f"{torch.cuda.get_device_name(0)} ({major}.{minor}), torch {torch.__version__},"
+        f" {torch.cuda.device_count()} of them"
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./run test-gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="gpu-report", help="directory for the output")
     parser.add_argument("--only", default="", help="parts, separated by commas (fuzz: all of them)")
-    parser.add_argument("--quick", action="store_true", help="small: whether it works, not how fast")
+    parser.add_argument(
+        "--quick", action="store_true", help="small: whether it works, not how fast"
+    )
     parser.add_argument("--fuzz", type=int, default=2000, help="random programs of HybridPS (2000)")
     parser.add_argument("--seed", type=int, default=0, help="the first of them")
     parser.add_argument("--at-once", type=int, default=8, help="processes that run them (8)")
-    parser.add_argument("--lib", help="a libhelios with MACO's kernels for this GPU; without it one is built")
+    parser.add_argument(
+        "--lib", help="a libhelios with MACO's kernels for this GPU; without it one is built"
+    )
     parser.add_argument("--maco", default="", help="sections of bench/maco_gpu.py; without it all")
     parser.add_argument("--probe", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -139,6 +183,7 @@ def main() -> int:
         failed += not good
         lines.append(line + ("" if good else "  FAILED"))
         print(lines[-1], flush=True)
+
     for name, part in chosen.items():
         if not part.beside:
             while beside:
@@ -148,7 +193,9 @@ def main() -> int:
             ended(beside.pop(0))
     while beside:
         ended(beside.pop(0))
-    lines.append(f"{failed} of {len(chosen)} parts failed" if failed else f"all {len(chosen)} parts right")
+    lines.append(
+        f"{failed} of {len(chosen)} parts failed" if failed else f"all {len(chosen)} parts right"
+    )
     print(lines[-1])
     (out / "summary.txt").write_text("\n".join(lines) + "\n")
     return 1 if failed else 0

@@ -28,13 +28,18 @@ def main():
     if "--if-built" in sys.argv:  # as ctest calls it
         sys.argv.remove("--if-built")
         if not is_built(WAIT_S):
-            print("skipped: kube-apiserver has not been compiled (build/apiserver.log says why, ./run test-k8s does it)")
+            print(
+                "skipped: kube-apiserver has not been compiled (build/apiserver.log says why, ./run"
+                " test-k8s does it)"
+            )
             sys.exit(77)
     try:
         apiserver_build.folder()
     except debian.Missing as why:
         sys.exit(f"test-k8s: {why}")
-    unittest.main(module=None, argv=["./run test-k8s", "discover", "-v", "-s", str(HERE), *sys.argv[1:]])
+    unittest.main(
+        module=None, argv=["./run test-k8s", "discover", "-v", "-s", str(HERE), *sys.argv[1:]]
+    )
 
 
 if __name__ == "__main__":

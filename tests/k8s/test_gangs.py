@@ -35,12 +35,19 @@ class OnServer(unittest.TestCase):
         self.namespace = f"gangs{number}"
         self.server.namespace(self.namespace)
         for rights in ("base/controller/rbac.yaml", "components/nodes/rbac.yaml"):
-            self.server.apply(ROOT / "deploy/k8s" / rights, **{
-                "namespace: helios": f"namespace: {self.namespace}", "helios-controller-nodes": f"helios-controller-{self.namespace}"})
+            self.server.apply(
+                ROOT / "deploy/k8s" / rights,
+                **{
+                    "namespace: helios": f"namespace: {self.namespace}",
+                    "helios-controller-nodes": f"helios-controller-{self.namespace}",
+                },
+            )
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         token = self.server.account_token(self.namespace, "helios-controller")
-        self.kubeconfig = self.server.kubeconfig(pathlib.Path(folder.name) / "kubeconfig", {"token": token}, self.namespace)
+        self.kubeconfig = self.server.kubeconfig(
+            pathlib.Path(folder.name) / "kubeconfig", {"token": token}, self.namespace
+        )
         node = f"worker-{number}"
         self.volcano = volcano.Volcano(self.api, self.namespace, node)
         kubelet = volcano.Kubelet(self.volcano, self.server.server_pair)
@@ -52,25 +59,57 @@ class OnServer(unittest.TestCase):
 
     def join(self, node, port):
         self.api.call("POST", "/api/v1/nodes", {"metadata": {"name": node}})
-        self.api.call("PATCH", f"/api/v1/nodes/{node}/status", {"status": {
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}, "application/merge-patch+json")
+        self.api.call(
+            "PATCH",
+            f"/api/v1/nodes/{node}/status",
+            {
+                "status": {
+                    "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                    "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+                }
+            },
+            "application/merge-patch+json",
+        )
 
     def allow_pod_groups(self):
-        self.server.apply(ROOT / "deploy/k8s/components/pod-groups/rbac.yaml",
-                          **{"namespace: helios": f"namespace: {self.namespace}"})
+        self.server.apply(
+            ROOT / "deploy/k8s/components/pod-groups/rbac.yaml",
+            **{"namespace: helios": f"namespace: {self.namespace}"},
+        )
 
     @contextlib.contextmanager
     def refuse_jobs(self, why, code=400):
         webhook = volcano.Webhook(self.server.server_pair, why, code)
         path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
         authority = base64.b64encode(pathlib.Path(self.server.authority.ca).read_bytes()).decode()
-        self.api.call("POST", path, {"metadata": {"name": self.namespace}, "webhooks": [{
-            "name": "validatejob.volcano.sh", "namespaceSelector": {"matchLabels": {"name": self.namespace}},
-            "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
-            "clientConfig": {"url": f"https://localhost:{webhook.port}/jobs/validate", "caBundle": authority},
-            "rules": [{"apiGroups": ["batch.volcano.sh"], "apiVersions": ["v1alpha1"], "operations": ["CREATE"],
-                       "resources": ["jobs"]}]}]})
+        self.api.call(
+            "POST",
+            path,
+            {
+                "metadata": {"name": self.namespace},
+                "webhooks": [
+                    {
+                        "name": "validatejob.volcano.sh",
+                        "namespaceSelector": {"matchLabels": {"name": self.namespace}},
+                        "sideEffects": "None",
+                        "admissionReviewVersions": ["v1"],
+                        "failurePolicy": "Fail",
+                        "clientConfig": {
+                            "url": f"https://localhost:{webhook.port}/jobs/validate",
+                            "caBundle": authority,
+                        },
+                        "rules": [
+                            {
+                                "apiGroups": ["batch.volcano.sh"],
+                                "apiVersions": ["v1alpha1"],
+                                "operations": ["CREATE"],
+                                "resources": ["jobs"],
+                            }
+                        ],
+                    }
+                ],
+            },
+        )
         try:
             wait_for("the webhook to be asked", lambda: self.is_refused(why))
             yield
@@ -80,10 +119,16 @@ class OnServer(unittest.TestCase):
 
     def is_refused(self, why):
         """The API server takes a moment to know of a webhook; until then nothing may be made, for Volcano would see it."""
-        probe = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "spec": {"minAvailable": 0, "tasks": []},
-                 "metadata": {"name": "probe", "namespace": self.namespace}}
+        probe = {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "spec": {"minAvailable": 0, "tasks": []},
+            "metadata": {"name": "probe", "namespace": self.namespace},
+        }
         try:
-            self.api.call("POST", volcano.kube_api.path_of("vcjobs", self.namespace) + "?dryRun=All", probe)
+            self.api.call(
+                "POST", volcano.kube_api.path_of("vcjobs", self.namespace) + "?dryRun=All", probe
+            )
         except volcano.kube_api.Refused as refused:
             return why in refused.message or why in str(refused)
         return False
@@ -101,14 +146,22 @@ class OnRealServer(Gangs, WideGangs, OnServer):
     def test_nothing_else_may_be_done_with_these_rights(self):
         token = self.server.account_token(self.namespace, "helios-controller")
         mine = self.server.client(token)
-        for verb, path in (("GET", "/api/v1/pods"), ("GET", f"/api/v1/namespaces/{self.namespace}/secrets"),
-                           ("GET", f"/api/v1/namespaces/{self.namespace}/pods/x"), ("DELETE", "/api/v1/nodes/x"),
-                           ("GET", f"/api/v1/namespaces/{self.namespace}/configmaps"),
-                           ("GET", "/apis/batch.volcano.sh/v1alpha1/jobs")):
+        for verb, path in (
+            ("GET", "/api/v1/pods"),
+            ("GET", f"/api/v1/namespaces/{self.namespace}/secrets"),
+            ("GET", f"/api/v1/namespaces/{self.namespace}/pods/x"),
+            ("DELETE", "/api/v1/nodes/x"),
+            ("GET", f"/api/v1/namespaces/{self.namespace}/configmaps"),
+            ("GET", "/apis/batch.volcano.sh/v1alpha1/jobs"),
+        ):
             with self.assertRaises(volcano.kube_api.Refused) as refused:
                 mine.call(verb, path)
             self.assertEqual(refused.exception.code, 403, path)
-        wait_for("what may be", lambda: mine.call("GET", f"/api/v1/namespaces/{self.namespace}/pods")["kind"] == "PodList")
+        wait_for(
+            "what may be",
+            lambda: mine.call("GET", f"/api/v1/namespaces/{self.namespace}/pods")["kind"]
+            == "PodList",
+        )
 
 
 class OnServerThatGoes(Engines, OnServer):
@@ -133,8 +186,13 @@ class OnServerThatGoes(Engines, OnServer):
 
 def load_tests(loader, _tests, _pattern):
     """Those that take longest begin first."""
-    beside = sorted(loader.loadTestsFromTestCase(OnRealServer), key=lambda t: ("thousand" not in t.id(), "two_dead" not in t.id()))
-    return unittest.TestSuite([SideBySide(beside, AT_ONCE), loader.loadTestsFromTestCase(OnServerThatGoes)])
+    beside = sorted(
+        loader.loadTestsFromTestCase(OnRealServer),
+        key=lambda t: ("thousand" not in t.id(), "two_dead" not in t.id()),
+    )
+    return unittest.TestSuite(
+        [SideBySide(beside, AT_ONCE), loader.loadTestsFromTestCase(OnServerThatGoes)]
+    )
 
 
 if __name__ == "__main__":

@@ -25,25 +25,73 @@ ACCOUNT = ("helios", "helios-ranktable")
 OVERLAYS = ROOT / "deploy" / "k8s" / "overlays"
 # The least that Prometheus' operator has of it.
 MONITOR_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
     "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
-    "spec": {"group": "monitoring.coreos.com", "scope": "Namespaced",
-             "names": {"kind": "ServiceMonitor", "plural": "servicemonitors", "singular": "servicemonitor"},
-             "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
-                 "type": "object", "properties": {"spec": {"type": "object", "properties": {
-                     "selector": {"type": "object", "properties": {"matchLabels": {
-                         "type": "object", "additionalProperties": {"type": "string"}}}},
-                     "endpoints": {"type": "array", "items": {"type": "object", "properties": {
-                         key: {"type": "string"} for key in ("port", "path", "interval")}}}}}}}}}]},
+    "spec": {
+        "group": "monitoring.coreos.com",
+        "scope": "Namespaced",
+        "names": {
+            "kind": "ServiceMonitor",
+            "plural": "servicemonitors",
+            "singular": "servicemonitor",
+        },
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {
+                                    "selector": {
+                                        "type": "object",
+                                        "properties": {
+                                            "matchLabels": {
+                                                "type": "object",
+                                                "additionalProperties": {"type": "string"},
+                                            }
+                                        },
+                                    },
+                                    "endpoints": {
+                                        "type": "array",
+                                        "items": {
+                                            "type": "object",
+                                            "properties": {
+                                                key: {"type": "string"}
+                                                for key in ("port", "path", "interval")
+                                            },
+                                        },
+                                    },
+                                },
+                            }
+                        },
+                    }
+                },
+            }
+        ],
+    },
 }
 
 
 def lost(sent, got, at=""):
     """Paths of what was sent and did not come back."""
     if isinstance(sent, dict):
-        return [p for k, v in sent.items() for p in (lost(v, got[k], f"{at}.{k}") if k in got else [f"{at}.{k}"])]
+        return [
+            p
+            for k, v in sent.items()
+            for p in (lost(v, got[k], f"{at}.{k}") if k in got else [f"{at}.{k}"])
+        ]
     if isinstance(sent, list):
-        return [p for i, v in enumerate(sent) for p in (lost(v, got[i], f"{at}[{i}]") if i < len(got) else [f"{at}[{i}]"])]
+        return [
+            p
+            for i, v in enumerate(sent)
+            for p in (lost(v, got[i], f"{at}[{i}]") if i < len(got) else [f"{at}[{i}]"])
+        ]
     return []
 
 
@@ -96,7 +144,9 @@ class Real(World):
         return self.server.account_token(*ACCOUNT)
 
     def controller(self, *flags, user=None, **how):
-        config = self.server.kubeconfig(self.dir / f"kubeconfig{time.monotonic_ns()}", user or {"token": self.token()}, "helios")
+        config = self.server.kubeconfig(
+            self.dir / f"kubeconfig{time.monotonic_ns()}", user or {"token": self.token()}, "helios"
+        )
         return self.run_controller(config, *flags, **how)
 
     def run_controller(self, config, *flags, **how):
@@ -124,7 +174,9 @@ class Scoped(Real):
         return self.server.account_token(self.ns, "helios-ranktable")
 
     def run_controller(self, config, *flags, **how):
-        return super().run_controller(config, "--namespace", self.ns, "--lease-namespace", self.ns, *flags, **how)
+        return super().run_controller(
+            config, "--namespace", self.ns, "--lease-namespace", self.ns, *flags, **how
+        )
 
 
 class Common(Scoped, Scenarios, unittest.TestCase):
@@ -144,24 +196,52 @@ class Manifests(Real, unittest.TestCase):
 
     def test_every_object_is_taken_as_it_is(self):
         self.server.call("POST", COLLECTIONS["CustomResourceDefinition"], MONITOR_CRD)
-        wait_for("ServiceMonitors are known", lambda: self.server.answers("/apis/monitoring.coreos.com/v1/servicemonitors"), WAIT_S)
+        wait_for(
+            "ServiceMonitors are known",
+            lambda: self.server.answers("/apis/monitoring.coreos.com/v1/servicemonitors"),
+            WAIT_S,
+        )
         kinds = set()
         for overlay in OVERLAYS.iterdir():
             for o in kustomize.render(overlay, self.ns):
-                self.assertEqual(lost({**o, "apiVersion": ""}, self.server.put(o, dry_run=True)), [], f"{overlay.name}: {o['kind']}")
+                self.assertEqual(
+                    lost({**o, "apiVersion": ""}, self.server.put(o, dry_run=True)),
+                    [],
+                    f"{overlay.name}: {o['kind']}",
+                )
                 kinds.add(o["kind"])
-        self.assertEqual(kinds, {"Namespace", "Deployment", "StatefulSet", "DaemonSet", "Service", "ServiceMonitor", "NetworkPolicy",
-                                 "PodDisruptionBudget", *RIGHTS})
+        self.assertEqual(
+            kinds,
+            {
+                "Namespace",
+                "Deployment",
+                "StatefulSet",
+                "DaemonSet",
+                "Service",
+                "ServiceMonitor",
+                "NetworkPolicy",
+                "PodDisruptionBudget",
+                *RIGHTS,
+            },
+        )
 
     def test_rights_in_one_namespace_are_enough_there(self):
         objects = kustomize.render(OVERLAYS / "ranktable-one-namespace", self.ns)
         for o in rights_of(objects):
             self.server.put(o)
-        deployment, = [o for o in objects if o["kind"] == "Deployment"]
+        (deployment,) = [o for o in objects if o["kind"] == "Deployment"]
         pod = deployment["spec"]["template"]["spec"]
-        flags = [a.replace("$(NAMESPACE)", self.ns) for a in pod["containers"][0]["args"] if not a.startswith("--metrics-listen")]
+        flags = [
+            a.replace("$(NAMESPACE)", self.ns)
+            for a in pod["containers"][0]["args"]
+            if not a.startswith("--metrics-listen")
+        ]
         token = self.server.account_token(self.ns, pod["serviceAccountName"])
-        _, c = self.two(self.run_controller(self.server.kubeconfig(self.dir / "config", {"token": token}, self.ns), *flags))
+        _, c = self.two(
+            self.run_controller(
+                self.server.kubeconfig(self.dir / "config", {"token": token}, self.ns), *flags
+            )
+        )
         self.assertTrue(c.leads())
         with self.assertRaises(kube_api.Refused) as refused:
             self.server.client(token).call("GET", "/api/v1/pods")
@@ -179,17 +259,31 @@ class Rights(Real, unittest.TestCase):
         job = self.job()
         c = self.controller()
         self.pod(job, 0, server=1)
-        self.api.call("PATCH", role, {"rules": [*less, {"apiGroups": [""], "resources": ["configmaps"],
-                                                        "verbs": ["list", "watch"]}]}, "application/merge-patch+json")
-        self.addCleanup(self.api.call, "PATCH", role, {"rules": rules}, "application/merge-patch+json")
+        self.api.call(
+            "PATCH",
+            role,
+            {
+                "rules": [
+                    *less,
+                    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]},
+                ]
+            },
+            "application/merge-patch+json",
+        )
+        self.addCleanup(
+            self.api.call, "PATCH", role, {"rules": rules}, "application/merge-patch+json"
+        )
         self.pod(job, 1, server=2)
         wait_for("it says so", lambda: 'cannot patch resource "configmaps"' in c.text(), WAIT_S)
         self.assertEqual(self.table()["status"], "initializing")
         self.api.call("PATCH", role, {"rules": rules}, "application/merge-patch+json")
         self.ranks()
         mine = self.server.client(self.token())
-        for verb, path in (("DELETE", kube_api.path_of("configmaps", self.ns, "rings-config-j")),
-                           ("GET", f"/api/v1/namespaces/{self.ns}/secrets"), ("DELETE", kube_api.path_of("pods", self.ns, "j-w-0"))):
+        for verb, path in (
+            ("DELETE", kube_api.path_of("configmaps", self.ns, "rings-config-j")),
+            ("GET", f"/api/v1/namespaces/{self.ns}/secrets"),
+            ("DELETE", kube_api.path_of("pods", self.ns, "j-w-0")),
+        ):
             with self.assertRaises(kube_api.Refused) as refused:
                 mine.call(verb, path)
             self.assertEqual(refused.exception.code, 403)
@@ -201,21 +295,50 @@ class Access(Scoped, unittest.TestCase):
     def test_a_client_certificate_and_relative_paths(self):
         certificate, key = self.server.authority.certificate("rank-tables")
         self.server.bind_user("rank-tables", self.ns, "helios-ranktable", "helios-ranktable-jobs")
-        for name, path in (("user.pem", certificate), ("user.key", key), ("ca.pem", self.server.authority.ca)):
+        for name, path in (
+            ("user.pem", certificate),
+            ("user.key", key),
+            ("ca.pem", self.server.authority.ca),
+        ):
             shutil.copy(path, self.dir / name)
-        config = self.server.kubeconfig(self.dir / "config", {"client-certificate": "user.pem", "client-key": "user.key"}, "helios",
-                                        **{"certificate-authority": "ca.pem"})
+        config = self.server.kubeconfig(
+            self.dir / "config",
+            {"client-certificate": "user.pem", "client-key": "user.key"},
+            "helios",
+            **{"certificate-authority": "ca.pem"},
+        )
         self.two(self.run_controller(config))
 
     def test_a_server_that_is_not_trusted_and_one_by_another_name(self):
-        other = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                                "-subj", "/CN=other", "-keyout", "/dev/null"], capture_output=True, check=True, cwd=self.dir)
+        other = subprocess.run(
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-subj",
+                "/CN=other",
+                "-keyout",
+                "/dev/null",
+            ],
+            capture_output=True,
+            check=True,
+            cwd=self.dir,
+        )
         (self.dir / "other.pem").write_bytes(other.stdout)
         user = {"token": self.token()}
-        config = self.server.kubeconfig(self.dir / "c1", user, "helios", **{"certificate-authority": "other.pem"})
+        config = self.server.kubeconfig(
+            self.dir / "c1", user, "helios", **{"certificate-authority": "other.pem"}
+        )
         c = self.run_controller(config)
         wait_for("it says so", lambda: "can't be trusted" in c.text(), WAIT_S)
-        config = self.server.kubeconfig(self.dir / "c2", user, "helios", **{"tls-server-name": "kubernetes"})
+        config = self.server.kubeconfig(
+            self.dir / "c2", user, "helios", **{"tls-server-name": "kubernetes"}
+        )
         self.two(self.run_controller(config))
 
     def test_a_token_that_is_replaced(self):
@@ -224,7 +347,9 @@ class Access(Scoped, unittest.TestCase):
         file.write_text(self.token() + "\n")
         job, c = self.two(self.controller(user={"tokenFile": str(file)}))
         self.server.remake_account(self.ns, ACCOUNT[1])
-        wait_for("the old token is refused", lambda: "401" in c.text() or "nauthorized" in c.text(), 90)
+        wait_for(
+            "the old token is refused", lambda: "401" in c.text() or "nauthorized" in c.text(), 90
+        )
         file.write_text(self.token() + "\n")
         self.delete("pods", "j-w-1")
         wait_for("the table is initializing", lambda: self.table()["status"] == "initializing", 60)
@@ -235,13 +360,24 @@ class Access(Scoped, unittest.TestCase):
         """As on managed clusters; the account is made again, and the old token ends with it."""
         file, program, calls = self.dir / "token", self.dir / "login", self.dir / "calls"
         file.write_text(self.token())
-        program.write_text(f"""#!/bin/sh
+        program.write_text(
+            f"""#!/bin/sh
 echo >>{calls}
 printf '{{"kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {file})"
-""")
+"""
+        )
         program.chmod(0o755)
-        job, c = self.two(self.controller(user={"exec": {
-            "apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}}))
+        job, c = self.two(
+            self.controller(
+                user={
+                    "exec": {
+                        "apiVersion": "client.authentication.k8s.io/v1",
+                        "command": str(program),
+                        "interactiveMode": "Never",
+                    }
+                }
+            )
+        )
         self.assertEqual(len(calls.read_text()), 1)  # for all requests
         self.server.remake_account(self.ns, ACCOUNT[1])
         file.write_text(self.token())
@@ -254,17 +390,29 @@ printf '{{"kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {file})"
         """Immutable, or full of something else: its job's owner is told."""
         jobs = {"immutable": self.job("fixed"), "must have at most": self.job("full")}
         self.api.patch("configmaps", self.ns, "rings-config-fixed", {"immutable": True})
-        self.api.patch("configmaps", self.ns, "rings-config-full", {"data": {"other": "x" * ((1 << 20) - 100)}})
+        self.api.patch(
+            "configmaps", self.ns, "rings-config-full", {"data": {"other": "x" * ((1 << 20) - 100)}}
+        )
         c = self.controller()
         for job in jobs.values():
             for i in range(2):
                 self.pod(job, i, server=1 + i)
         for word, job in jobs.items():
-            wait_for(f"an event says {word}", lambda w=word, j=job: [
-                e for e in self.api.list("events", self.ns)
-                if w in e["message"] and e["involvedObject"]["uid"] == j["metadata"]["uid"]], WAIT_S)
+            wait_for(
+                f"an event says {word}",
+                lambda w=word, j=job: [
+                    e
+                    for e in self.api.list("events", self.ns)
+                    if w in e["message"] and e["involvedObject"]["uid"] == j["metadata"]["uid"]
+                ],
+                WAIT_S,
+            )
         self.assertEqual(len(self.api.list("events", self.ns)), 2)
-        wait_for("both jobs are counted", lambda: c.metric('helios_ranktable_jobs{state="unable"}') == 2, WAIT_S)
+        wait_for(
+            "both jobs are counted",
+            lambda: c.metric('helios_ranktable_jobs{state="unable"}') == 2,
+            WAIT_S,
+        )
         self.api.patch("configmaps", self.ns, "rings-config-full", {"data": {"other": None}})
         self.ranks(name="full")
 
@@ -277,9 +425,13 @@ printf '{{"kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {file})"
         (given / "token").write_text(self.token())
         (given / "namespace").write_text(self.ns)
         place = "/run/secrets/kubernetes.io/serviceaccount"
-        script = f'mount -t tmpfs none /run && mkdir -p {place} && cp {given}/* {place} && exec "$@"'
+        script = (
+            f'mount -t tmpfs none /run && mkdir -p {place} && cp {given}/* {place} && exec "$@"'
+        )
         env = {k: v for k, v in os.environ.items() if k not in ("HOME", "KUBECONFIG")}
-        env.update(KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=str(self.server.port))
+        env.update(
+            KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=str(self.server.port)
+        )
         c = self.run_controller(None, before=("unshare", "-m", "sh", "-c", script, "sh"), env=env)
         _, c = self.two(c)
         self.server.remake_account(self.ns, ACCOUNT[1])
@@ -321,9 +473,17 @@ class Time(Scoped, unittest.TestCase):
 
 def load_tests(loader, _tests, _pattern):
     """Those that wait longest begin first."""
-    beside = [t for kind in (Access, Time, Common) for t in loader.loadTestsFromTestCase(kind)
-              if not hasattr(InAll, t.id().rpartition(".")[2])]
-    beside.sort(key=lambda t: not t.id().endswith(("token_that_is_replaced", "while_watches_end_and_begin", "leader_is_killed")))
+    beside = [
+        t
+        for kind in (Access, Time, Common)
+        for t in loader.loadTestsFromTestCase(kind)
+        if not hasattr(InAll, t.id().rpartition(".")[2])
+    ]
+    beside.sort(
+        key=lambda t: not t.id().endswith(
+            ("token_that_is_replaced", "while_watches_end_and_begin", "leader_is_killed")
+        )
+    )
     others = [loader.loadTestsFromTestCase(kind) for kind in (InAll, Manifests, Rights)]
     return unittest.TestSuite([SideBySide(beside, AT_ONCE), *others])
 

@@ -32,7 +32,7 @@ PLANES = ("backbone", "migration", "management")
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 SECOND = 1.0  # a dead owner is noticed within this time
-SLACK = 2.0   # how much a busy machine may add before a test fails
+SLACK = 2.0  # how much a busy machine may add before a test fails
 
 
 def die_with_parent():
@@ -55,11 +55,28 @@ def missing():
     """Why these tests can't run here; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    for tool, package in (("unshare", "util-linux"), ("nsenter", "util-linux"), ("ip", "iproute2"), ("tc", "iproute2")):
+    for tool, package in (
+        ("unshare", "util-linux"),
+        ("nsenter", "util-linux"),
+        ("ip", "iproute2"),
+        ("tc", "iproute2"),
+    ):
         if shutil.which(tool) is None:
             return f"{tool} is not installed (Debian package {package})"
-    done = subprocess.run(["unshare", "-n", "-m", "-i", "sh", "-c", "mount -t tmpfs tmpfs /mnt && "
-                           "ip link add a0 type veth peer name a1"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [
+            "unshare",
+            "-n",
+            "-m",
+            "-i",
+            "sh",
+            "-c",
+            "mount -t tmpfs tmpfs /mnt && ip link add a0 type veth peer name a1",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         return f"no namespaces with veth here: {done.stderr.strip()}"
     return None
@@ -67,8 +84,18 @@ def missing():
 
 def lacks(qdisc):
     """Why tc can't do `qdisc` ("tbf rate 1mbit burst 4k latency 9ms") in this kernel; None if it can."""
-    done = subprocess.run(["unshare", "-n", "sh", "-c", f"ip link add a0 type veth peer name a1 && "
-                           f"tc qdisc add dev a0 root {qdisc}"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [
+            "unshare",
+            "-n",
+            "sh",
+            "-c",
+            f"ip link add a0 type veth peer name a1 && tc qdisc add dev a0 root {qdisc}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode == 0:
         return None
     return f"this kernel has no sch_{qdisc.split()[0]} ({done.stderr.strip().splitlines()[-1]})"
@@ -85,9 +112,15 @@ class Process:
     def __init__(self, host, args, stdin=False, **kwargs):
         self.host, self.args = host, [str(a) for a in args]
         self.log = tempfile.TemporaryFile("w+")
-        self.popen = subprocess.Popen(host.enter() + self.args, preexec_fn=die_with_parent, text=True,
-                                      stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-                                      stdout=subprocess.PIPE, stderr=self.log, **kwargs)
+        self.popen = subprocess.Popen(
+            host.enter() + self.args,
+            preexec_fn=die_with_parent,
+            text=True,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            **kwargs,
+        )
         self.pid = self.popen.pid  # nsenter becomes the program: no PID namespace, no fork
         self.lines = queue.Queue()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -104,7 +137,9 @@ class Process:
         try:
             text = self.lines.get(timeout=seconds)
         except queue.Empty:
-            raise AssertionError(f"{self.name()} said nothing for {seconds} s\n{self.said()}") from None
+            raise AssertionError(
+                f"{self.name()} said nothing for {seconds} s\n{self.said()}"
+            ) from None
         assert text is not None, f"{self.name()} ended with {self.popen.wait(5)}\n{self.said()}"
         return json.loads(text)
 
@@ -157,31 +192,65 @@ class Host:
         self.name, self.index = name, index
         self.processes = []
         own = ipc == "own"
-        setup = "ip link set lo up && mount -t sysfs sysfs /sys"  # UCX looks for its devices in /sys/class/net
+        setup = (  # UCX looks for its devices in /sys/class/net
+            "ip link set lo up && mount -t sysfs sysfs /sys"
+        )
         if own:
             setup += " && mount -t tmpfs tmpfs /dev/shm"
-        command = ["unshare", "-n", "-m", *(["-i"] if own else []), "--propagation", "private", "sh", "-c",
-                   setup + " && echo ready && exec sleep 100000"]
+        command = [
+            "unshare",
+            "-n",
+            "-m",
+            *(["-i"] if own else []),
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            setup + " && echo ready && exec sleep 100000",
+        ]
         self.own = own
-        self.holder = subprocess.Popen(command, preexec_fn=die_with_parent, stdout=subprocess.PIPE, text=True)
-        assert self.holder.stdout.readline() == "ready\n", f"host {name}: its namespaces could not be made"
+        self.holder = subprocess.Popen(
+            command, preexec_fn=die_with_parent, stdout=subprocess.PIPE, text=True
+        )
+        assert (
+            self.holder.stdout.readline() == "ready\n"
+        ), f"host {name}: its namespaces could not be made"
         self.dir = pathlib.Path(f"/dev/shm/helios-net-{os.getpid()}-{name}")
         self.sh(f"mkdir -p {self.dir}")
 
     def enter(self):
-        return ["nsenter", "-t", str(self.holder.pid), "-n", "-m", *(["-i"] if self.own else []), "--"]
+        return [
+            "nsenter",
+            "-t",
+            str(self.holder.pid),
+            "-n",
+            "-m",
+            *(["-i"] if self.own else []),
+            "--",
+        ]
 
     def sh(self, command, check=True):
         """Runs a shell command on this host; returns its output."""
-        done = subprocess.run(self.enter() + ["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            self.enter() + ["sh", "-c", command],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         if check and done.returncode != 0:
             raise AssertionError(f"on {self.name}: {command}: {done.stderr}")
         return done.stdout
 
     def run(self, *args, timeout=60, check=True):
         """Runs a program of the build on this host to its end."""
-        done = subprocess.run(self.enter() + [str(BUILD / "bin" / args[0]), *map(str, args[1:])], capture_output=True,
-                              text=True, timeout=timeout, check=False)
+        done = subprocess.run(
+            self.enter() + [str(BUILD / "bin" / args[0]), *map(str, args[1:])],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
         assert not check or done.returncode == 0, f"on {self.name}: {args}: {done.stderr}"
         return done
 
@@ -195,14 +264,17 @@ class Host:
         return [word for p in PLANES for word in (f"--plane-{p}", self.ip(p))]
 
     def link(self, plane, state):
-        """"up" or "down"; it takes the kernel some time until an interface is up again."""
+        """ "up" or "down"; it takes the kernel some time until an interface is up again."""
         self.sh(f"ip link set {plane} {state}")
         if state == "up":
             self.running(plane)
 
     def running(self, plane):
-        wait_for(f"{plane} to run on {self.name}", lambda: '"LOWER_UP"' in (text := self.sh(f"ip -j link show {plane}")) and
-                 '"operstate":"UP"' in text)
+        wait_for(
+            f"{plane} to run on {self.name}",
+            lambda: '"LOWER_UP"' in (text := self.sh(f"ip -j link show {plane}"))
+            and '"operstate":"UP"' in text,
+        )
 
     def slow(self, plane, qdisc):
         """Limits what leaves this host on the plane: "tbf rate …", "netem …"; "" for full speed again."""
@@ -236,9 +308,14 @@ class Lab:
         try:
             self.a, self.b = self._host("A", 1, ipc), self._host("B", 2, ipc)
             for number, plane in enumerate(PLANES, 1):
-                self.a.sh(f"ip link add {plane} type veth peer name {plane} netns {self.b.holder.pid}")
+                self.a.sh(
+                    f"ip link add {plane} type veth peer name {plane} netns {self.b.holder.pid}"
+                )
                 for host in self.hosts:
-                    host.sh(f"ip addr add 10.77.{number}.{host.index}/24 dev {plane} && ip link set {plane} up")
+                    host.sh(
+                        f"ip addr add 10.77.{number}.{host.index}/24 dev {plane} && ip link set"
+                        f" {plane} up"
+                    )
             for plane in PLANES:
                 for host in self.hosts:
                     host.running(plane)
@@ -272,6 +349,7 @@ class Lab:
 def main(module="__main__"):
     """unittest's main for a file of these tests: exits with 77 and the reason if they can't run."""
     import unittest
+
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that atexit cleans up
     why = missing()
     if why is not None:

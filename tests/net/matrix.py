@@ -15,26 +15,48 @@ import sys
 
 LOG = "build/Testing/Temporary/LastTest.log"
 PATHS = ["shm", "tcp-read", "tcp-put", "zmq-migrate", "plank", "archive-dir"]
-FAULTS = ["kill", "stop", "link-down", "slow-link", "corrupt", "full", "wrong-size", "duplicate", "reorder", "foreign"]
+FAULTS = [
+    "kill",
+    "stop",
+    "link-down",
+    "slow-link",
+    "corrupt",
+    "full",
+    "wrong-size",
+    "duplicate",
+    "reorder",
+    "foreign",
+]
 
 NO_LINK = "no network on this path"
 NO_FRAMES = "no messages on this path: memory is copied"
 NOT_APPLICABLE = {
-    ("shm", "link-down"): NO_LINK, ("shm", "slow-link"): NO_LINK,
+    ("shm", "link-down"): NO_LINK,
+    ("shm", "slow-link"): NO_LINK,
     ("plank", "link-down"): NO_LINK + ": the legs beside it are rows of their own",
     ("plank", "slow-link"): "the slower leg sets the pace; the copy is the same",
-    ("archive-dir", "link-down"): NO_LINK, ("archive-dir", "slow-link"): NO_LINK,
-    ("shm", "duplicate"): NO_FRAMES, ("shm", "reorder"): NO_FRAMES,
-    ("plank", "kill"): "both legs are in one process", ("plank", "stop"): "both legs are in one process",
-    ("plank", "duplicate"): NO_FRAMES, ("plank", "reorder"): NO_FRAMES, ("plank", "foreign"): NO_FRAMES,
-    ("archive-dir", "duplicate"): NO_FRAMES, ("archive-dir", "reorder"): NO_FRAMES,
+    ("archive-dir", "link-down"): NO_LINK,
+    ("archive-dir", "slow-link"): NO_LINK,
+    ("shm", "duplicate"): NO_FRAMES,
+    ("shm", "reorder"): NO_FRAMES,
+    ("plank", "kill"): "both legs are in one process",
+    ("plank", "stop"): "both legs are in one process",
+    ("plank", "duplicate"): NO_FRAMES,
+    ("plank", "reorder"): NO_FRAMES,
+    ("plank", "foreign"): NO_FRAMES,
+    ("archive-dir", "duplicate"): NO_FRAMES,
+    ("archive-dir", "reorder"): NO_FRAMES,
     ("archive-dir", "stop"): "nobody is at the other end of a directory",
     ("tcp-read", "full"): "a read takes no room at the owner",
 }
 
 # Cells of a path may be missing if the tests of this name were skipped (no namespaces, no traffic control, no mount).
-SKIPPABLE = {"tcp-read": "net_test_", "tcp-put": "net_test_", "zmq-migrate": "net_test_",
-             "archive-dir": "mem_test_archive_dir"}
+SKIPPABLE = {
+    "tcp-read": "net_test_",
+    "tcp-put": "net_test_",
+    "zmq-migrate": "net_test_",
+    "archive-dir": "mem_test_archive_dir",
+}
 
 CTEST = re.compile(r"^\d+/\d+ Test: (\S+)")
 CASE = re.compile(r"^(?:\[ RUN +\] (\w+)|(test_\w+) \()")
@@ -54,7 +76,9 @@ def read(lines):
         for path, fault, result in CLAIM.findall(line):
             test = f"{program}: {case}" if case else program
             if path not in PATHS or fault not in FAULTS:
-                problems.append(f"{test} claims path={path} fault={fault}, which is no cell of the matrix")
+                problems.append(
+                    f"{test} claims path={path} fault={fault}, which is no cell of the matrix"
+                )
             else:
                 pending.append(((path, fault), (result, test)))
         if line.startswith("Test Passed."):
@@ -63,8 +87,10 @@ def read(lines):
                     cells[cell].append(claim)
             pending = []
         elif line.startswith("Test Failed."):
-            problems += [f"{test} failed: what it says of path={cell[0]} fault={cell[1]} does not count"
-                         for cell, (_, test) in pending]
+            problems += [
+                f"{test} failed: what it says of path={cell[0]} fault={cell[1]} does not count"
+                for cell, (_, test) in pending
+            ]
             pending = []
     return cells, problems
 
@@ -75,20 +101,30 @@ def skips(lines):
     for line in lines:
         if found := CTEST.match(line):
             program = found[1]
-        if SKIP.search(line) and "netem" not in line:  # slow links show delay and loss without it, too
+        if (
+            SKIP.search(line) and "netem" not in line
+        ):  # slow links show delay and loss without it, too
             names.add(program)
     return names
 
 
 def open_cells(cells):
-    return [(p, f) for p in PATHS for f in FAULTS if (p, f) not in NOT_APPLICABLE and (p, f) not in cells]
+    return [
+        (p, f)
+        for p in PATHS
+        for f in FAULTS
+        if (p, f) not in NOT_APPLICABLE and (p, f) not in cells
+    ]
 
 
 def gaps(cells, skipped):
     """Cells that a full run should have shown."""
-    return [f"path={path} fault={kind}: no test of this run shows it, and the matrix knows no reason why not"
-            for path, kind in open_cells(cells)
-            if path not in SKIPPABLE or not any(name.startswith(SKIPPABLE[path]) for name in skipped)]
+    return [
+        f"path={path} fault={kind}: no test of this run shows it, and the matrix knows no reason"
+        " why not"
+        for path, kind in open_cells(cells)
+        if path not in SKIPPABLE or not any(name.startswith(SKIPPABLE[path]) for name in skipped)
+    ]
 
 
 def table(cells):
@@ -106,7 +142,9 @@ def table(cells):
                 row.append("n/a" if (path, fault) in NOT_APPLICABLE else "-")
         rows.append(row)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    text = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    text = [
+        " | ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+    ]
     text.insert(1, "-+-".join("-" * width for width in widths))
     text += ["", *(f"[{number[test]}] {test}" for test in tests)]
     reasons = {}

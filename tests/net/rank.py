@@ -29,9 +29,12 @@ def read(client, ask):
 
 
 def write(client, ask):
-    data = ctypes.create_string_buffer(random.Random(ask["bytes"]).randbytes(1 << 16) * (ask["bytes"] >> 16))
-    version = client.version_open(ask["model"], "net", 1, ask.get("step", 1), 0, 1,
-                                  _abi.LAYOUT_UNCHECKED)
+    data = ctypes.create_string_buffer(
+        random.Random(ask["bytes"]).randbytes(1 << 16) * (ask["bytes"] >> 16)
+    )
+    version = client.version_open(
+        ask["model"], "net", 1, ask.get("step", 1), 0, 1, _abi.LAYOUT_UNCHECKED
+    )
     tensor = _abi.TensorRef("w", "U8", (len(data) - 1,), ctypes.addressof(data))
     shard = client.version_put(ask["model"], version, 0, 0, "layer-0000", [tensor])
     visible = client.version_commit(ask["model"], version, 0, None)

@@ -28,7 +28,9 @@ class Agents(unittest.TestCase):
         """Runs `helios shard copy`; returns the bytes that crossed each plane to its target."""
         host = self.a if target.startswith("l3") else {"A": self.a, "B": self.b}[target]
         before = {p: host.received(p) for p in hosts.PLANES}
-        done = self.world.helios(self.a, "shard", "copy", self.id, "--to", target, *how, check=check)
+        done = self.world.helios(
+            self.a, "shard", "copy", self.id, "--to", target, *how, check=check
+        )
         moved = {p: host.received(p) - before[p] for p in hosts.PLANES}
         return done, moved
 
@@ -49,7 +51,9 @@ class Agents(unittest.TestCase):
         self.assertEqual(self.holders(), ["A", "B"])
         self.world.helios(self.a, "shard", "drop", self.id, "--from", "A")
         self.world.helios(self.a, "shard", "drop", self.id, "--from", "l3")
-        done, moved = self.copy("l3")  # and back, from L2 on B to L3 on A: a write over the backbone
+        done, moved = self.copy(
+            "l3"
+        )  # and back, from L2 on B to L3 on A: a write over the backbone
         self.assertGreater(moved["backbone"], self.size, done)
         self.assertLess(moved["migration"], 65536)
 
@@ -59,9 +63,15 @@ class Agents(unittest.TestCase):
         self.copy("A")
         self.a.slow("migration", SLOW)
         start, result = self.b.received("migration"), {}
-        thread = threading.Thread(target=lambda: result.update(done=self.copy("B", "--migrate", check=False), at=time.monotonic()))
+        thread = threading.Thread(
+            target=lambda: result.update(
+                done=self.copy("B", "--migrate", check=False), at=time.monotonic()
+            )
+        )
         thread.start()
-        wait_for("the migration to be under way", lambda: self.b.received("migration") - start > 2 * MIB)
+        wait_for(
+            "the migration to be under way", lambda: self.b.received("migration") - start > 2 * MIB
+        )
         return thread, result
 
     def test_a_target_killed_in_a_migration_is_noticed_and_takes_it_later(self):
@@ -70,11 +80,17 @@ class Agents(unittest.TestCase):
         thread.join(30)
         said = result["done"][0]
         self.assertIsInstance(said, str, said)
-        print(f"noticed path=zmq-agent fault=kill seconds={result['at'] - at:.2f} bar={SECOND}: {said.strip()}")
+        print(
+            f"noticed path=zmq-agent fault=kill seconds={result['at'] - at:.2f} bar={SECOND}:"
+            f" {said.strip()}"
+        )
         self.assertLess(result["at"] - at, SECOND + 2 * SLACK)
         self.a.slow("migration", "")
         self.agents["B"] = self.world.start_agent(self.b)
-        wait_for("the Controller to know it again", lambda: isinstance(self.copy("B", "--migrate", check=False)[0], dict))
+        wait_for(
+            "the Controller to know it again",
+            lambda: isinstance(self.copy("B", "--migrate", check=False)[0], dict),
+        )
         self.assertEqual(self.holders(), ["A", "B"])
 
     def test_a_migration_network_that_goes_away_is_gone_round(self):
@@ -82,7 +98,9 @@ class Agents(unittest.TestCase):
         self.b.link("migration", "down")
         thread.join(60)
         done, moved = result["done"]
-        self.assertEqual((done["path"], done["reason"]), ("ucx-tagged", "migration-net-down"))  # it fell back
+        self.assertEqual(
+            (done["path"], done["reason"]), ("ucx-tagged", "migration-net-down")
+        )  # it fell back
         self.assertGreater(moved["backbone"], self.size)
         self.b.link("migration", "up")
         self.a.slow("migration", "")
@@ -96,15 +114,23 @@ class Agents(unittest.TestCase):
         self.a.slow("migration", "")
         thread.join(60)
         done, moved = result["done"]
-        self.assertEqual((done["path"], done["reason"]), ("zmq", "migration-net"), self.agents["A"].said())
+        self.assertEqual(
+            (done["path"], done["reason"]), ("zmq", "migration-net"), self.agents["A"].said()
+        )
         self.assertLess(moved["backbone"], 65536)
-        said = re.search(r"migration was continued .*had=(\d+) of=(\d+) sent=(\d+) status=OK", self.agents["A"].said())
+        said = re.search(
+            r"migration was continued .*had=(\d+) of=(\d+) sent=(\d+) status=OK",
+            self.agents["A"].said(),
+        )
         self.assertIsNotNone(said, self.agents["A"].said())
         had, total, sent = map(int, said.groups())
         self.assertGreaterEqual(had, 1)
         self.assertEqual(had + sent, total)
         self.assertEqual(self.holders(), ["A", "B"])
-        print(f"FAULT path=zmq-migrate fault=link-down result=resumed had={had} sent={sent} of={total}")
+        print(
+            "FAULT path=zmq-migrate fault=link-down result=resumed"
+            f" had={had} sent={sent} of={total}"
+        )
 
 
 if __name__ == "__main__":

@@ -35,8 +35,13 @@ Test Failed.
 class Matrix(unittest.TestCase):
     def test_a_log_becomes_cells_and_problems(self):
         cells, problems = matrix.read(LOG.splitlines())
-        self.assertEqual(cells, {("zmq-migrate", "duplicate"): [("dropped", "net_test_frame: frames_come_twice")],
-                                 ("tcp-read", "kill"): [("noticed", "net_pool: test_kill")]})
+        self.assertEqual(
+            cells,
+            {
+                ("zmq-migrate", "duplicate"): [("dropped", "net_test_frame: frames_come_twice")],
+                ("tcp-read", "kill"): [("noticed", "net_pool: test_kill")],
+            },
+        )
         self.assertEqual(len(problems), 2)
         self.assertIn("fault=earthquake, which is no cell", problems[0])
         self.assertIn("net_bad failed", problems[1])
@@ -54,11 +59,19 @@ class Matrix(unittest.TestCase):
     def test_a_full_run_must_show_every_cell_unless_its_tests_were_skipped(self):
         cells = matrix.read(LOG.splitlines())[0]
         missing = matrix.gaps(cells, matrix.skips(LOG.splitlines()))
-        self.assertEqual(len(missing), len(matrix.PATHS) * len(matrix.FAULTS) - len(matrix.NOT_APPLICABLE) - 2)
+        self.assertEqual(
+            len(missing), len(matrix.PATHS) * len(matrix.FAULTS) - len(matrix.NOT_APPLICABLE) - 2
+        )
         self.assertTrue(any(m.startswith("path=tcp-put fault=kill: ") for m in missing))
-        log = LOG + "4/4 Test: net_test_pool_faults\ntest_a (x.y.test_a) ... skipped 'no sch_tbf'\nTest Passed.\n"
+        log = (
+            LOG
+            + "4/4 Test: net_test_pool_faults\ntest_a (x.y.test_a) ... skipped 'no sch_tbf'\nTest"
+            " Passed.\n"
+        )
         excused = matrix.gaps(cells, matrix.skips(log.splitlines()))
-        self.assertEqual({m.split()[0] for m in excused}, {"path=shm", "path=plank", "path=archive-dir"})
+        self.assertEqual(
+            {m.split()[0] for m in excused}, {"path=shm", "path=plank", "path=archive-dir"}
+        )
         log = LOG + f"4/4 Test: net_test_pool_faults\n{said_without_namespaces()}Test Passed.\n"
         self.assertEqual(matrix.gaps(cells, matrix.skips(log.splitlines())), excused)
         whole = {(p, f): [("ok", "t")] for p in matrix.PATHS for f in matrix.FAULTS}
@@ -68,7 +81,9 @@ class Matrix(unittest.TestCase):
 def said_without_namespaces():
     """The output of a test of this folder on a machine that allows no namespaces."""
     said = io.StringIO()
-    with mock.patch.object(hosts, "missing", lambda: "no namespaces here"), contextlib.redirect_stdout(said):
+    with mock.patch.object(
+        hosts, "missing", lambda: "no namespaces here"
+    ), contextlib.redirect_stdout(said):
         try:
             hosts.main()
         except SystemExit as end:
@@ -78,12 +93,24 @@ def said_without_namespaces():
 
 class Summary(unittest.TestCase):
     def test_what_passed_failed_and_was_skipped_is_counted_and_named(self):
-        log = (LOG + "4/5 Test: net_hosts\n" + said_without_namespaces() + "Test Passed.\n"
-               "5/5 Test: mem_dir\n[  SKIPPED ] a_full_disk\n[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] a_full_disk\n"
-               "test_a (x.y.test_a) ... skipped 'no sch_tbf'\nTest Passed.\n")
-        self.assertEqual(summary.summary(summary.read(log.splitlines())), [
-            "skipped net_hosts: no namespaces here", "skipped in mem_dir: a_full_disk", "skipped in mem_dir: test_a: no sch_tbf",
-            "FAILED net_bad", "3 passed, 1 failed, 1 skipped"])
+        log = (
+            LOG
+            + "4/5 Test: net_hosts\n"
+            + said_without_namespaces()
+            + "Test Passed.\n5/5 Test: mem_dir\n[  SKIPPED ] a_full_disk\n[  SKIPPED ] 1 test(s),"
+            " listed below:\n[  SKIPPED ] a_full_disk\ntest_a (x.y.test_a) ... skipped 'no"
+            " sch_tbf'\nTest Passed.\n"
+        )
+        self.assertEqual(
+            summary.summary(summary.read(log.splitlines())),
+            [
+                "skipped net_hosts: no namespaces here",
+                "skipped in mem_dir: a_full_disk",
+                "skipped in mem_dir: test_a: no sch_tbf",
+                "FAILED net_bad",
+                "3 passed, 1 failed, 1 skipped",
+            ],
+        )
 
 
 if __name__ == "__main__":

@@ -20,14 +20,25 @@ class Migration(unittest.TestCase):
         self.a, self.b = self.lab.a, self.lab.b
 
     def receiver(self, room=64 * MIB, window=2 * MIB, keep=30000, port=7411):
-        process = self.b.start(PEER, "recv", f"{self.b.ip('migration')}:{port}", room, window, keep, stdin=True)
+        process = self.b.start(
+            PEER, "recv", f"{self.b.ip('migration')}:{port}", room, window, keep, stdin=True
+        )
         process.address = process.line()["address"]
         process.quiet = process.fds()
         return process
 
     def sender(self, receiver, ident=None, size=SIZE, dead=1000, timeout=30000, zstd="off"):
-        process = self.a.start(PEER, "send", receiver.address, size, ident or uuid.uuid4().hex, CHUNK, dead, timeout,
-                               zstd)
+        process = self.a.start(
+            PEER,
+            "send",
+            receiver.address,
+            size,
+            ident or uuid.uuid4().hex,
+            CHUNK,
+            dead,
+            timeout,
+            zstd,
+        )
         process.crc = process.line()["crc"]
         return process
 
@@ -37,13 +48,21 @@ class Migration(unittest.TestCase):
         self.a.slow("migration", SLOW)
 
     def some_chunks(self, receiver, count=12):
-        return wait_for(f"{count} chunks to arrive", lambda: (s := receiver.ask("stats"))["chunks"] >= count and s)
+        return wait_for(
+            f"{count} chunks to arrive",
+            lambda: (s := receiver.ask("stats"))["chunks"] >= count and s,
+        )
 
     def assert_ended(self, receiver, used=0):
         """Waits until nothing is open or held, and no descriptor is left."""
-        stats = wait_for("nothing to be open", lambda: (s := receiver.ask("stats"))["open"] == 0 and s)
+        stats = wait_for(
+            "nothing to be open", lambda: (s := receiver.ask("stats"))["open"] == 0 and s
+        )
         self.assertEqual(stats["used"], used)
-        wait_for(f"{receiver.quiet} descriptors, there are {receiver.fds()}", lambda: receiver.fds() <= receiver.quiet)
+        wait_for(
+            f"{receiver.quiet} descriptors, there are {receiver.fds()}",
+            lambda: receiver.fds() <= receiver.quiet,
+        )
 
     def assert_says(self, done, status, receiver):
         self.assertEqual(done["status"], status, done["error"])
@@ -158,7 +177,9 @@ class Migration(unittest.TestCase):
         second = self.sender(receiver)
         done = second.line()
         self.assert_says(done, "ENOSPC", receiver)
-        self.assertIn(f"{SIZE} bytes do not fit, {SIZE // 2} of {SIZE + SIZE // 2} are free", done["error"])
+        self.assertIn(
+            f"{SIZE} bytes do not fit, {SIZE // 2} of {SIZE + SIZE // 2} are free", done["error"]
+        )
         self.assert_ended(receiver, used=SIZE)
         receiver.ask("empty")
         second = self.sender(receiver)
@@ -167,7 +188,9 @@ class Migration(unittest.TestCase):
         fault("zmq-migrate", "full", "refused-exact")
 
     def test_a_slow_link_with_losses_is_not_mistaken_for_a_dead_peer(self):
-        drops = "tbf rate 60mbit burst 16k limit 24k"  # a queue so short that it loses packets all the time
+        drops = (  # a queue so short that it loses packets all the time
+            "tbf rate 60mbit burst 16k limit 24k"
+        )
         if (why := hosts.lacks(drops)) is not None:
             self.skipTest(why)
         self.a.slow("migration", drops)
@@ -186,16 +209,27 @@ class Migration(unittest.TestCase):
         self.assert_stored(on_fast := fast.line(), fast, receiver)
         self.slow()
         seconds, done = {}, None
-        for mode in ("off", "auto", "auto", "auto", "auto"):  # what compression costs is measured on a busy machine
+        for mode in (
+            "off",
+            "auto",
+            "auto",
+            "auto",
+            "auto",
+        ):  # what compression costs is measured on a busy machine
             receiver.ask("empty")
             sender = self.sender(receiver, zstd=mode)
             self.assert_stored(done := sender.line(), sender, receiver)
             seconds[mode] = done["seconds"]
             if done["wire"] < SIZE * 0.9:
                 break
-        print(f"zstd auto: {done['wire'] / SIZE:.2f} of the bytes and {seconds['auto'] / seconds['off']:.2f} of the time on 200 Mbit/s, "
-              f"{on_fast['wire'] / SIZE:.2f} of the bytes at full speed")
-        self.assertLess(done["wire"], SIZE * 0.9)  # the first chunks go uncompressed, until the line is known
+        print(
+            f"zstd auto: {done['wire'] / SIZE:.2f} of the bytes and"
+            f" {seconds['auto'] / seconds['off']:.2f} of the time on 200 Mbit/s,"
+            f" {on_fast['wire'] / SIZE:.2f} of the bytes at full speed"
+        )
+        self.assertLess(
+            done["wire"], SIZE * 0.9
+        )  # the first chunks go uncompressed, until the line is known
         if on_fast["seconds"] * 16 < seconds["off"]:  # on a busy machine no link is fast
             self.assertGreater(on_fast["wire"], done["wire"])
 

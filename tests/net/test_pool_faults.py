@@ -30,7 +30,9 @@ class Paths(unittest.TestCase):
         pulled = world.b.dir / "pulled"
         world.helios(world.b, "pull", "--model", "m", "--pp", "0", "--tp", "0", "--out", pulled)
         backbone = world.b.received("backbone")
-        self.assertGreater(backbone, sum(s[2] for s in found["shards"]))  # twice, by rank and by pull
+        self.assertGreater(
+            backbone, sum(s[2] for s in found["shards"])
+        )  # twice, by rank and by pull
         local = world.rank(world.a)
         got = local.ask({"op": "read", "ids": ids(found)})
         self.assertEqual((got["crcs"], got["path"]), (crcs(found), "shm"))
@@ -74,7 +76,9 @@ class Reads(unittest.TestCase):
 
     def bytes_moved(self, host, count=2 * MIB):
         start = host.received("backbone")
-        wait_for(f"{count} bytes to reach {host.name}", lambda: host.received("backbone") - start > count)
+        wait_for(
+            f"{count} bytes to reach {host.name}", lambda: host.received("backbone") - start > count
+        )
 
     def getter(self):
         """Reads the pool of A again and again."""
@@ -103,7 +107,10 @@ class Reads(unittest.TestCase):
         return rank
 
     def assert_exact(self):
-        wait_for(f"{self.used} to be used, not {self.world.used()}", lambda: self.world.used() == self.used)
+        wait_for(
+            f"{self.used} to be used, not {self.world.used()}",
+            lambda: self.world.used() == self.used,
+        )
 
     def struck(self, kind, strike, repair, put):
         """One transfer over TCP that is hit in the middle."""
@@ -134,19 +141,37 @@ class Reads(unittest.TestCase):
 
     def test_an_owner_frozen_in_a_read(self):
         l3 = self.world.l3
-        self.struck("stop", lambda: self.now(l3.signal, signal.SIGSTOP), lambda: l3.signal(signal.SIGCONT), put=False)
+        self.struck(
+            "stop",
+            lambda: self.now(l3.signal, signal.SIGSTOP),
+            lambda: l3.signal(signal.SIGCONT),
+            put=False,
+        )
 
     def test_an_owner_frozen_in_a_put(self):
         l3 = self.world.l3
-        self.struck("stop", lambda: self.now(l3.signal, signal.SIGSTOP), lambda: l3.signal(signal.SIGCONT), put=True)
+        self.struck(
+            "stop",
+            lambda: self.now(l3.signal, signal.SIGSTOP),
+            lambda: l3.signal(signal.SIGCONT),
+            put=True,
+        )
 
     def test_a_link_that_goes_away_in_a_read(self):
-        self.struck("link-down", lambda: self.now(self.b.link, "backbone", "down"),
-                    lambda: self.b.link("backbone", "up"), put=False)
+        self.struck(
+            "link-down",
+            lambda: self.now(self.b.link, "backbone", "down"),
+            lambda: self.b.link("backbone", "up"),
+            put=False,
+        )
 
     def test_a_link_that_goes_away_in_a_put(self):
-        self.struck("link-down", lambda: self.now(self.b.link, "backbone", "down"),
-                    lambda: self.b.link("backbone", "up"), put=True)
+        self.struck(
+            "link-down",
+            lambda: self.now(self.b.link, "backbone", "down"),
+            lambda: self.b.link("backbone", "up"),
+            put=True,
+        )
 
     def test_a_rank_that_dies_in_a_read_or_a_put_leaves_nothing_at_the_owner(self):
         self.slow()
@@ -158,8 +183,10 @@ class Reads(unittest.TestCase):
             self.bytes_moved(watched)
             process.kill()
         self.assert_exact()
-        wait_for(f"{quiet} descriptors at most, there are {self.world.l3.fds()}",
-                 lambda: self.world.l3.fds() <= quiet + 2)
+        wait_for(
+            f"{quiet} descriptors at most, there are {self.world.l3.fds()}",
+            lambda: self.world.l3.fds() <= quiet + 2,
+        )
 
     def test_a_rank_waits_for_an_owner_that_comes_back(self):
         rank = self.world.rank(self.b)
@@ -208,7 +235,9 @@ class Reads(unittest.TestCase):
         self.assert_exact()
         fault("tcp-put", "full", "refused-exact")
         big = self.world.make_model("big", hidden=2048, ffn=4096, layers=3, vocab=1000)
-        said = self.world.helios(self.a, "model", "import", big, "--name", "big", "--tp", "1", "--pp", "1", check=False)
+        said = self.world.helios(
+            self.a, "model", "import", big, "--name", "big", "--tp", "1", "--pp", "1", check=False
+        )
         self.assertIsInstance(said, str)
         self.assertIn("free", said)
         self.assert_exact()

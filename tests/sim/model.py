@@ -45,17 +45,33 @@ class Verifiers:
         name = "cycles" if claim else "states"
         if name not in self.made:
             flags = ["-O0", "-DNP"] if claim else ["-O1", "-DSAFETY", "-DNOCOMP"]
-            subprocess.run(["cc", "-w", f"-DMEMLIM={MEMORY_KIB >> 10}", *flags, "-o", name, "pan.c"], cwd=self.where, check=True)
+            subprocess.run(
+                ["cc", "-w", f"-DMEMLIM={MEMORY_KIB >> 10}", *flags, "-o", name, "pan.c"],
+                cwd=self.where,
+                check=True,
+            )
             self.made.add(name)
         return [f"./{name}", "-m100000", *(["-l"] if claim else [])]
 
     def explore(self, bounds, claim):
         """(errors, states) of one run."""
         bounds = {"UNSURE": 1, "READS": 1, "TRIES": 1, **bounds}
-        out = subprocess.run(self.program(claim), cwd=self.where, capture_output=True, text=True, check=False,
-                             env={k: str(v) for k, v in bounds.items()}).stdout
+        out = subprocess.run(
+            self.program(claim),
+            cwd=self.where,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={k: str(v) for k, v in bounds.items()},
+        ).stdout
         errors, states = re.search(r"errors: (\d+)", out), re.search(r"(\d+) states, stored", out)
-        if not errors or not states or "Search not completed" in out and errors[1] == "0" or "max search depth" in out:
+        if (
+            not errors
+            or not states
+            or "Search not completed" in out
+            and errors[1] == "0"
+            or "max search depth" in out
+        ):
             raise SystemExit(f"model.py: spin did not exhaust the model ({bounds}):\n{out}")
         return int(errors[1]), int(states[1])
 
@@ -66,13 +82,19 @@ def explore_all(verifiers, word):
         if word in name:
             errors, states = verifiers.explore(bounds, name in CLAIMS)
             failed |= errors > 0
-            print(f"{'not ok' if errors else 'ok'} {name}: {states} states, {errors} errors", flush=True)
+            print(
+                f"{'not ok' if errors else 'ok'} {name}: {states} states, {errors} errors",
+                flush=True,
+            )
     for rule, what in BROKEN.items():
         if word in rule:
             bounds = CLAIMS["every move ends"] if rule == "NO_END" else {"FAILOVERS": 1}
             errors, states = verifiers.explore({**bounds, rule: 1}, rule == "NO_END")
             failed |= errors == 0
-            print(f"{'ok' if errors else 'not ok'} {rule} is found ({what}): {states} states", flush=True)
+            print(
+                f"{'ok' if errors else 'not ok'} {rule} is found ({what}): {states} states",
+                flush=True,
+            )
     return failed
 
 

@@ -18,13 +18,20 @@ from support import debian
 from support.debian import logged
 
 # Kubernetes 1.20 and the newest Go of this Debian; for another release check the repairs made here.
-GO, REFLECT, ETCD, BINARY = "golang-1.19", "golang-github-modern-go-reflect2-dev", "etcd-server", "kubernetes-client"
+GO, REFLECT, ETCD, BINARY = (
+    "golang-1.19",
+    "golang-github-modern-go-reflect2-dev",
+    "etcd-server",
+    "kubernetes-client",
+)
 RECIPE = 1  # version of the result; a change rebuilds it
 KUBE = "k8s.io/kubernetes"
 TOOLS = {"apt-get": "apt", "dpkg": "dpkg", "dpkg-source": "dpkg-dev", "xz": "xz-utils"}
 # Packages whose types have an OpenAPI text; code-generator and the sample are not part of the server.
-TAGGED = ("grep -rl --include='*.go' '+k8s:openapi-gen=' {where} | grep -vE '_test.go|k8s.io/(code-generator|sample-apiserver)/'"
-          " | xargs -n1 dirname | sort -u")
+TAGGED = (
+    "grep -rl --include='*.go' '+k8s:openapi-gen=' {where} | grep -vE"
+    " '_test.go|k8s.io/(code-generator|sample-apiserver)/' | xargs -n1 dirname | sort -u"
+)
 
 
 def say(text):
@@ -61,30 +68,87 @@ def go_environment(fetch, work):
     for part in ("go", "src"):
         fetch.unpack(f"{GO}-{part}", work / "go")
     root = work / "go/usr/lib/go-1.19"
-    return {"PATH": f"{root}/bin:{os.environ['PATH']}", "HOME": str(work), "GOROOT": str(root), "GO111MODULE": "off",
-            "GOPATH": str(work / "gopath"), "GOCACHE": str(work / "gocache"), "GOFLAGS": "", "CGO_ENABLED": "0"}
+    return {
+        "PATH": f"{root}/bin:{os.environ['PATH']}",
+        "HOME": str(work),
+        "GOROOT": str(root),
+        "GO111MODULE": "off",
+        "GOPATH": str(work / "gopath"),
+        "GOCACHE": str(work / "gocache"),
+        "GOFLAGS": "",
+        "CGO_ENABLED": "0",
+    }
 
 
 def generate_openapi(tree, work, env, log):
     """The one generated file that the tarball lacks."""
-    logged(log, "go", "build", "-o", work / "openapi-gen", f"{KUBE}/vendor/k8s.io/kube-openapi/cmd/openapi-gen", env=env, cwd=tree)
-    own = debian.output("sh", "-c", f"cd {shlex.quote(str(tree))} && " + TAGGED.format(where="pkg cmd")).split()
-    staging = debian.output("sh", "-c", f"cd {shlex.quote(str(tree))}/staging/src && " + TAGGED.format(where="k8s.io")).split()
+    logged(
+        log,
+        "go",
+        "build",
+        "-o",
+        work / "openapi-gen",
+        f"{KUBE}/vendor/k8s.io/kube-openapi/cmd/openapi-gen",
+        env=env,
+        cwd=tree,
+    )
+    own = debian.output(
+        "sh", "-c", f"cd {shlex.quote(str(tree))} && " + TAGGED.format(where="pkg cmd")
+    ).split()
+    staging = debian.output(
+        "sh", "-c", f"cd {shlex.quote(str(tree))}/staging/src && " + TAGGED.format(where="k8s.io")
+    ).split()
     inputs = [f"{KUBE}/vendor/{p}" for p in staging] + [f"{KUBE}/{p}" for p in own]
-    logged(log, work / "openapi-gen", "--logtostderr", "-i", ",".join(inputs), "-p", f"{KUBE}/pkg/generated/openapi",
-           "-O", "zz_generated.openapi", "-h", "hack/boilerplate/boilerplate.generatego.txt", "-r", work / "violations",
-           "-o", work / "gopath/src", env=env, cwd=tree)
+    logged(
+        log,
+        work / "openapi-gen",
+        "--logtostderr",
+        "-i",
+        ",".join(inputs),
+        "-p",
+        f"{KUBE}/pkg/generated/openapi",
+        "-O",
+        "zz_generated.openapi",
+        "-h",
+        "hack/boilerplate/boilerplate.generatego.txt",
+        "-r",
+        work / "violations",
+        "-o",
+        work / "gopath/src",
+        env=env,
+        cwd=tree,
+    )
 
 
 def compile_server(tree, work, version, out, env, log):
     release = version.rpartition("really")[2].partition("-")[0]
-    names = {"gitVersion": f"v{release}", "gitMajor": release.split(".")[0], "gitMinor": release.split(".")[1],
-             "gitTreeState": "clean"}
-    flags = "-s -w" + "".join(f" -X {KUBE}/vendor/k8s.io/{p}.{k}={v}" for p in ("component-base/version", "client-go/pkg/version")
-                              for k, v in names.items())
+    names = {
+        "gitVersion": f"v{release}",
+        "gitMajor": release.split(".")[0],
+        "gitMinor": release.split(".")[1],
+        "gitTreeState": "clean",
+    }
+    flags = "-s -w" + "".join(
+        f" -X {KUBE}/vendor/k8s.io/{p}.{k}={v}"
+        for p in ("component-base/version", "client-go/pkg/version")
+        for k, v in names.items()
+    )
     jobs = min(os.cpu_count(), 4)  # each takes up to 1.3 GB
-    logged(log, "nice", "go", "build", "-p", str(jobs), "-ldflags", flags, "-o", out, f"{KUBE}/cmd/kube-apiserver", env=env,
-           cwd=tree)
+    logged(
+        log,
+        "nice",
+        "go",
+        "build",
+        "-p",
+        str(jobs),
+        "-ldflags",
+        flags,
+        "-o",
+        out,
+        f"{KUBE}/cmd/kube-apiserver",
+        env=env,
+        cwd=tree,
+    )
 
 
 def build(text, work, log):
@@ -117,13 +181,17 @@ def folder(make=True):
         return final if final.exists() else None
     lacking = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
     if lacking:
-        raise debian.Missing(f"these packages are missing: {' '.join(lacking)}; ./run deps installs them")
+        raise debian.Missing(
+            f"these packages are missing: {' '.join(lacking)}; ./run deps installs them"
+        )
     return debian.kept(final, functools.partial(build, text), replaces="kube-apiserver-*")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--made", action="store_true", help="make nothing; exit with 0 when they are there")
+    parser.add_argument(
+        "--made", action="store_true", help="make nothing; exit with 0 when they are there"
+    )
     if parser.parse_args().made:
         sys.exit(0 if folder(make=False) else 1)
     try:

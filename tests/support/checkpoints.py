@@ -14,7 +14,11 @@ def write_mixed(path, tensors):
     """tensors: {name: (dtype, shape, bytes)}"""
     header, offset = {}, 0
     for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + len(data)]}
+        header[name] = {
+            "dtype": dtype,
+            "shape": shape,
+            "data_offsets": [offset, offset + len(data)],
+        }
         offset += len(data)
     text = json.dumps(header).encode()
     with open(path, "wb") as out:
@@ -27,12 +31,12 @@ def read(path):
     """(header, {name: bytes}) of a safetensors file, read by the format's definition only."""
     raw = pathlib.Path(path).read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
-    header = json.loads(raw[8:8 + size])
+    header = json.loads(raw[8 : 8 + size])
     data = {}
     for name, entry in header.items():
         if name != "__metadata__":
             begin, end = entry["data_offsets"]
-            data[name] = raw[8 + size + begin:8 + size + end]
+            data[name] = raw[8 + size + begin : 8 + size + end]
     return header, data
 
 
@@ -42,17 +46,24 @@ def llama(directory, layers=2, hidden=64, heads=4, groups=2, ffn=96, vocab=61, s
     directory.mkdir(parents=True)
     rng = random.Random(seed)
     head = hidden // heads
-    shapes = {"model.embed_tokens.weight": [vocab, hidden], "model.norm.weight": [hidden],
-              "lm_head.weight": [vocab, hidden]}
+    shapes = {
+        "model.embed_tokens.weight": [vocab, hidden],
+        "model.norm.weight": [hidden],
+        "lm_head.weight": [vocab, hidden],
+    }
     for layer in range(layers):
         base = f"model.layers.{layer}."
-        shapes |= {base + "input_layernorm.weight": [hidden], base + "post_attention_layernorm.weight": [hidden],
-                   base + "self_attn.q_proj.weight": [heads * head, hidden],
-                   base + "self_attn.k_proj.weight": [groups * head, hidden],
-                   base + "self_attn.v_proj.weight": [groups * head, hidden],
-                   base + "self_attn.o_proj.weight": [hidden, heads * head],
-                   base + "mlp.gate_proj.weight": [ffn, hidden], base + "mlp.up_proj.weight": [ffn, hidden],
-                   base + "mlp.down_proj.weight": [hidden, ffn]}
+        shapes |= {
+            base + "input_layernorm.weight": [hidden],
+            base + "post_attention_layernorm.weight": [hidden],
+            base + "self_attn.q_proj.weight": [heads * head, hidden],
+            base + "self_attn.k_proj.weight": [groups * head, hidden],
+            base + "self_attn.v_proj.weight": [groups * head, hidden],
+            base + "self_attn.o_proj.weight": [hidden, heads * head],
+            base + "mlp.gate_proj.weight": [ffn, hidden],
+            base + "mlp.up_proj.weight": [ffn, hidden],
+            base + "mlp.down_proj.weight": [hidden, ffn],
+        }
     tensors = {}
     for name, shape in shapes.items():
         count = 4
@@ -60,10 +71,21 @@ def llama(directory, layers=2, hidden=64, heads=4, groups=2, ffn=96, vocab=61, s
             count *= extent
         tensors[name] = (shape, rng.randbytes(count))
     write(directory / "model.safetensors", tensors)
-    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": hidden,
-              "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": heads,
-              "num_key_value_heads": groups, "vocab_size": vocab, "max_position_embeddings": 128,
-              "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "float32"}
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": hidden,
+        "intermediate_size": ffn,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": groups,
+        "vocab_size": vocab,
+        "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+    }
     (directory / "config.json").write_text(json.dumps(config))
     return directory, {name: data for name, (_, data) in tensors.items()}
 
@@ -73,10 +95,10 @@ def _header(directory, change):
     path = directory / "model.safetensors"
     raw = path.read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
-    header = json.loads(raw[8:8 + size])
+    header = json.loads(raw[8 : 8 + size])
     change(header)
     text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + size:])
+    path.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + size :])
 
 
 def _truncate(directory):
@@ -94,7 +116,9 @@ def _overflow(header):
 
 
 def _overlap(header):
-    header["model.norm.weight"]["data_offsets"] = header["model.layers.0.input_layernorm.weight"]["data_offsets"]
+    header["model.norm.weight"]["data_offsets"] = header["model.layers.0.input_layernorm.weight"][
+        "data_offsets"
+    ]
 
 
 def _dtype(header):
@@ -105,9 +129,12 @@ def _duplicate(directory):
     path = directory / "model.safetensors"
     raw = path.read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
-    text = raw[8:8 + size]
-    again = text[:-1] + b', "model.norm.weight": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}'
-    path.write_bytes(struct.pack("<Q", len(again)) + again + raw[8 + size:])
+    text = raw[8 : 8 + size]
+    again = (
+        text[:-1]
+        + b', "model.norm.weight": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}'
+    )
+    path.write_bytes(struct.pack("<Q", len(again)) + again + raw[8 + size :])
 
 
 def _config(directory, **values):
@@ -123,11 +150,16 @@ DAMAGES = [
     ("overlap", lambda d: _header(d, _overlap), "model.safetensors"),
     ("dtype", lambda d: _header(d, _dtype), "model.norm.weight"),
     ("duplicate", _duplicate, "model.safetensors"),
-    ("missing", lambda d: _header(d, lambda h: h.update(
-        {"model.final.weight": h.pop("model.norm.weight")})), "model.(norm|final).weight"),
+    (
+        "missing",
+        lambda d: _header(
+            d, lambda h: h.update({"model.final.weight": h.pop("model.norm.weight")})
+        ),
+        "model.(norm|final).weight",
+    ),
     ("no-config", lambda d: (d / "config.json").unlink(), "config.json"),
     ("bad-config", lambda d: (d / "config.json").write_text("{"), "config.json"),
     ("unknown", lambda d: _config(d, model_type="mamba"), "mamba"),
     ("heads", lambda d: _config(d, num_attention_heads=0), "num_attention_heads"),
-    ("huge", lambda d: _config(d, num_hidden_layers=2 ** 40), "num_hidden_layers"),
+    ("huge", lambda d: _config(d, num_hidden_layers=2**40), "num_hidden_layers"),
 ]

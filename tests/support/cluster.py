@@ -22,8 +22,11 @@ def small_disk(test, size):
     """A directory that is a file system of `size` ("4m"); skips the test where none can be mounted, as in a
     container."""
     with tempfile.TemporaryDirectory(prefix="helios-full-") as directory:
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "helios-test", directory], capture_output=True,
-                                 check=False)
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "helios-test", directory],
+            capture_output=True,
+            check=False,
+        )
         if mounted.returncode != 0:
             test.skipTest("mounting a small disk is not allowed here")
         try:
@@ -54,7 +57,9 @@ def own_secret():
         directory = tempfile.mkdtemp(prefix="helios-secret-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
         path = os.environ["HELIOS_AUTH_SECRET_FILE"] = os.path.join(directory, "secret")
-        with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
+        with open(
+            os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="ascii"
+        ) as out:
             out.write("a secret of tests, and of nothing else\n")
     return path
 
@@ -63,9 +68,21 @@ class Cluster:
     """`helios up` in a directory of its own. `patience`: how many times longer than usual a command may take.
     `supervise`: the cluster itself restarts daemons that end; otherwise a test that kills one starts it. `tcp`: daemons
     serve on 127.0.0.1, with data ports, and ask for a secret that this process has in its environment; otherwise on
-    Unix sockets, as without --address. `secret`: its file, "none", or None for the one that `up` makes."""
+    Unix sockets, as without --address. `secret`: its file, "none", or None for the one that `up` makes.
+    """
 
-    def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=(), patience=1, supervise=False, tcp=False, secret="own"):
+    def __init__(
+        self,
+        nodes=2,
+        slots=2,
+        size="128MiB",
+        env=None,
+        up=(),
+        patience=1,
+        supervise=False,
+        tcp=False,
+        secret="own",
+    ):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-e2e-"))
         self.state = self.dir / "state"
         # HELIOS_CONFIG="": no configuration file of this machine is read
@@ -74,7 +91,18 @@ class Cluster:
         ports = ["--address", "127.0.0.1"] if tcp else []
         if tcp and secret is not None:
             self.env["HELIOS_AUTH_SECRET_FILE"] = own_secret() if secret == "own" else secret
-        self.up_args = ["up", *alone, *ports, "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
+        self.up_args = [
+            "up",
+            *alone,
+            *ports,
+            "--nodes",
+            str(nodes),
+            "--slots",
+            str(slots),
+            "--l3-size",
+            size,
+            *up,
+        ]
         self.limit = 120 * patience
         self.info = None
         self.taken = 0
@@ -91,16 +119,28 @@ class Cluster:
     def run(self, *args, **kwargs):
         """Runs the CLI as a user does."""
         command = [str(HELIOS), "--state", str(self.state), *map(str, args)]
-        return subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=self.limit, check=False, **kwargs)
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env=self.env,
+            timeout=self.limit,
+            check=False,
+            **kwargs,
+        )
 
     def start(self, *args):
         """The same without waiting for the command's end."""
         command = [str(HELIOS), "--state", str(self.state), *map(str, args)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env
+        )
 
     def json(self, *args):
         done = self.run(*args, "-o", "json")
-        assert done.returncode == 0, f"helios {' '.join(map(str, args))}: {done.stderr}{self.last_words()}"
+        assert (
+            done.returncode == 0
+        ), f"helios {' '.join(map(str, args))}: {done.stderr}{self.last_words()}"
         return json.loads(done.stdout)
 
     def last_words(self, lines=10):
@@ -109,13 +149,18 @@ class Cluster:
         for log in sorted(self.state.glob("log/*.log")):
             with contextlib.suppress(KeyError, FileNotFoundError):
                 if not alive(self.pid(log.stem)):
-                    said += [f"---- {log.name}", *log.read_text(errors="replace").splitlines()[-lines:]]
+                    said += [
+                        f"---- {log.name}",
+                        *log.read_text(errors="replace").splitlines()[-lines:],
+                    ]
         return "\n".join(said)
 
     def refuse(self, *args, code=1):
         """The command must fail with `code` and print one sentence; returns that sentence."""
         done = self.run(*args)
-        assert done.returncode == code, f"helios {args}: exit {done.returncode}, not {code}: {done.stdout}{done.stderr}"
+        assert (
+            done.returncode == code
+        ), f"helios {args}: exit {done.returncode}, not {code}: {done.stdout}{done.stderr}"
         lines = done.stderr.strip().splitlines()
         assert len(lines) == 1, f"helios {args}: one line of error expected, got {lines}"
         return lines[0]
@@ -148,8 +193,11 @@ class Cluster:
         return self.json("describe", job)
 
     def wait_job(self, job, *states, seconds=60):
-        return wait_for(f"job {job} to be {states}, it is {self.job(job)['state']}",
-                        lambda: (d := self.job(job))["state"] in states and d, seconds)
+        return wait_for(
+            f"job {job} to be {states}, it is {self.job(job)['state']}",
+            lambda: (d := self.job(job))["state"] in states and d,
+            seconds,
+        )
 
     def submit(self, text, *args):
         path = self.dir / "job.yaml"
@@ -182,15 +230,25 @@ class Daemon:
     def __init__(self, c, name):
         proc = pathlib.Path("/proc", str(c.pid(name)))
         self.argv = proc.joinpath("cmdline").read_bytes().split(b"\0")[:-1]
-        self.env = dict(pair.split(b"=", 1) for pair in proc.joinpath("environ").read_bytes().split(b"\0") if pair)
+        self.env = dict(
+            pair.split(b"=", 1)
+            for pair in proc.joinpath("environ").read_bytes().split(b"\0")
+            if pair
+        )
         self.program = os.readlink(proc / "exe")
         c.kill(name)
 
     @contextlib.contextmanager
     def again(self, *more):
         """Its process until this context ends, with these additional options."""
-        with subprocess.Popen([*self.argv, *more], executable=self.program, env=self.env, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            [*self.argv, *more],
+            executable=self.program,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
             try:
                 yield process
             finally:
@@ -202,7 +260,10 @@ def _stat_of(pid):
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
             return stat.read().rsplit(")", 1)[1].split()
-    except (FileNotFoundError, ProcessLookupError):  # ProcessLookupError: the process ended between open and read
+    except (
+        FileNotFoundError,
+        ProcessLookupError,
+    ):  # ProcessLookupError: the process ended between open and read
         return []
 
 
@@ -238,8 +299,11 @@ def leave_by_signals():
         for each in numbers:
             signal.signal(each, signal.SIG_IGN)
         sys.exit(128 + number)
+
     for each in numbers:
-        if signal.getsignal(each) != signal.SIG_IGN:  # ignored because of nohup, or in a shell's background
+        if (
+            signal.getsignal(each) != signal.SIG_IGN
+        ):  # ignored because of nohup, or in a shell's background
             signal.signal(each, leave)
 
 

@@ -27,8 +27,15 @@ def output(*command):
 
 
 def logged(log, *command, env=None, cwd=None):
-    done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, cwd=cwd,
-                          check=False)
+    done = subprocess.run(
+        command,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        env=env,
+        cwd=cwd,
+        check=False,
+    )
     if done.returncode != 0:
         log.flush()
         tail = "\n".join(pathlib.Path(log.name).read_text(errors="replace").splitlines()[-15:])
@@ -37,20 +44,29 @@ def logged(log, *command, env=None, cwd=None):
 
 def mirror():
     """(URI, codename) of Debian's main suite as apt knows it here."""
-    rows = output("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(ORIGIN) $(LABEL) $(COMPONENT)",
-                  "Created-By: Packages")
+    rows = output(
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(REPO_URI) $(CODENAME) $(ORIGIN) $(LABEL) $(COMPONENT)",
+        "Created-By: Packages",
+    )
     for row in rows.splitlines():
         uri, codename, *rest = row.split()
         if rest == ["Debian", "Debian", "main"] and "-" not in codename:
             return uri, codename
-    raise Missing("apt knows no Debian suite here (apt-get indextargets); add Debian's main to its sources and run "
-                  "apt-get update")
+    raise Missing(
+        "apt knows no Debian suite here (apt-get indextargets); add Debian's main to its sources"
+        " and run apt-get update"
+    )
 
 
 def apt_environment():
     """debootstrap downloads with wget: it uses the proxy that apt uses."""
     env = dict(os.environ)
-    proxy = output("sh", "-c", "eval $(apt-config shell P Acquire::http::Proxy); echo \"${P:-}\"").strip()
+    proxy = output(
+        "sh", "-c", "eval $(apt-config shell P Acquire::http::Proxy); echo \"${P:-}\""
+    ).strip()
     if proxy:
         env.setdefault("http_proxy", proxy)
     return env
@@ -59,8 +75,16 @@ def apt_environment():
 def versions(packages):
     """package=candidate, one line each. apt reads all its lists for this, a second of CPU time: the result is cached
     while the lists stay the same."""
-    lists = str([os.stat(p).st_mtime_ns for p in ("/var/lib/apt/lists", "/var/lib/dpkg/status") if os.path.exists(p)])
-    answer = cache_folder() / f"candidates-{hashlib.sha256(str(packages).encode()).hexdigest()[:16]}"
+    lists = str(
+        [
+            os.stat(p).st_mtime_ns
+            for p in ("/var/lib/apt/lists", "/var/lib/dpkg/status")
+            if os.path.exists(p)
+        ]
+    )
+    answer = (
+        cache_folder() / f"candidates-{hashlib.sha256(str(packages).encode()).hexdigest()[:16]}"
+    )
     try:
         stamp, _, text = answer.read_text(encoding="utf-8").partition("\n")
         if stamp == lists:
@@ -152,15 +176,25 @@ class Fetcher:
         for part in ("lists/partial", "cache/archives/partial"):
             (work / "apt" / part).mkdir(parents=True)
         signed = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
-        (work / "apt" / "sources.list").write_text(f"deb {signed} {uri} {codename} main\n"
-                                                   f"deb-src {signed} {uri} {codename} main\n")
-        self.options = [f"-oDir::Etc::SourceList={work}/apt/sources.list", "-oDir::Etc::SourceParts=-",
-                        f"-oDir::State::Lists={work}/apt/lists", f"-oDir::Cache={work}/apt/cache",
-                        "-oAPT::Sandbox::User=", "-oAcquire::Languages=none", "-q"]
+        (work / "apt" / "sources.list").write_text(
+            f"deb {signed} {uri} {codename} main\ndeb-src {signed} {uri} {codename} main\n"
+        )
+        self.options = [
+            f"-oDir::Etc::SourceList={work}/apt/sources.list",
+            "-oDir::Etc::SourceParts=-",
+            f"-oDir::State::Lists={work}/apt/lists",
+            f"-oDir::Cache={work}/apt/cache",
+            "-oAPT::Sandbox::User=",
+            "-oAcquire::Languages=none",
+            "-q",
+        ]
         if architecture is not None:
             (work / "apt" / "status").touch()
-            self.options += [f"-oAPT::Architecture={architecture}", f"-oAPT::Architectures::={architecture}",
-                             f"-oDir::State::status={work}/apt/status"]
+            self.options += [
+                f"-oAPT::Architecture={architecture}",
+                f"-oAPT::Architectures::={architecture}",
+                f"-oDir::State::status={work}/apt/status",
+            ]
         self._get("update")
 
     def _get(self, *words):
@@ -180,4 +214,11 @@ class Fetcher:
 
     def source(self, package, into):
         self._get("source", "--download-only", package)
-        logged(self.log, "dpkg-source", "--no-check", "-x", next(self.work.glob(f"{package}_*.dsc")), into)
+        logged(
+            self.log,
+            "dpkg-source",
+            "--no-check",
+            "-x",
+            next(self.work.glob(f"{package}_*.dsc")),
+            into,
+        )

@@ -14,7 +14,10 @@ import tempfile
 from support.cluster import alive, wait_for
 from support.ports import free_port
 
-APPLETS = ("sh cat dd echo env false grep head kill ls mkdir nc printf sleep sort setsid test touch tr true wc").split()
+APPLETS = (
+    "sh cat dd echo env false grep head kill ls mkdir nc printf sleep sort setsid test touch tr"
+    " true wc"
+).split()
 
 
 def missing():
@@ -39,7 +42,10 @@ def image(directories, links, files, word=""):
             entry = tarfile.TarInfo(path)
             entry.type, entry.linkname = tarfile.SYMTYPE, target
             out.addfile(entry)
-        for path, text in (("etc/passwd", b"root:x:0:0::/:/bin/sh\n"), ("etc/which", word.encode())):
+        for path, text in (
+            ("etc/passwd", b"root:x:0:0::/:/bin/sh\n"),
+            ("etc/which", word.encode()),
+        ):
             entry = tarfile.TarInfo(path)
             entry.size = len(text)
             out.addfile(entry, io.BytesIO(text))
@@ -47,8 +53,12 @@ def image(directories, links, files, word=""):
 
 
 def busybox_image(word=""):
-    return image(("bin", "etc", "tmp", "proc", "sys", "dev", "run", "usr"), {f"bin/{applet}": "busybox" for applet in APPLETS},
-                 {"bin/busybox": shutil.which("busybox")}, word)
+    return image(
+        ("bin", "etc", "tmp", "proc", "sys", "dev", "run", "usr"),
+        {f"bin/{applet}": "busybox" for applet in APPLETS},
+        {"bin/busybox": shutil.which("busybox")},
+        word,
+    )
 
 
 class Docker:
@@ -66,8 +76,15 @@ class Docker:
         os.environ["DOCKER_HOST"] = self.host
 
     def run(self, *args, check=True, **kwargs):
-        done = subprocess.run(["docker", *map(str, args)], env={**os.environ, "DOCKER_HOST": self.host}, capture_output=True, text=True,
-                              timeout=120, check=False, **kwargs)
+        done = subprocess.run(
+            ["docker", *map(str, args)],
+            env={**os.environ, "DOCKER_HOST": self.host},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            **kwargs,
+        )
         assert not check or done.returncode == 0, f"docker {args}: {done.stderr}"
         return done.stdout.strip()
 
@@ -77,16 +94,36 @@ class Docker:
     def start(self):
         with open(self.dir / "log", "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                ["dockerd", "--live-restore", "--iptables=false", "--ip6tables=false", "--bridge=none", "-H", self.host,
-                 "--data-root", self.dir / "data", "--exec-root", self.dir / "exec", "--pidfile", self.dir / "pid"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                [
+                    "dockerd",
+                    "--live-restore",
+                    "--iptables=false",
+                    "--ip6tables=false",
+                    "--bridge=none",
+                    "-H",
+                    self.host,
+                    "--data-root",
+                    self.dir / "data",
+                    "--exec-root",
+                    self.dir / "exec",
+                    "--pidfile",
+                    self.dir / "pid",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         try:
             wait_for("dockerd to answer", lambda: self.process.poll() is not None or self.answers())
             self.why = "" if self.answers() else "it ended"
         except AssertionError as late:
             self.why = str(late)
         if self.why:
-            self.why = f"no dockerd can start here: {(self.dir / 'log').read_text().strip().splitlines()[-1:]}"
+            self.why = (
+                "no dockerd can start here:"
+                f" {(self.dir / 'log').read_text().strip().splitlines()[-1:]}"
+            )
             self.stop()
 
     def stop(self, number=signal.SIGTERM):
@@ -122,12 +159,33 @@ class Docker:
     def add_empty(self, name):
         """An image without files, for the host's own: with /usr and /etc/ld.so.cache mounted, the host's programs
         run."""
-        return self.put(name, image(("etc", "tmp", "proc", "sys", "dev", "run", "usr", "sbin"),  # the engine's init goes to sbin
-                                    {link: f"usr/{link}" for link in ("bin", "lib", "lib64")}, {}))
+        return self.put(
+            name,
+            image(
+                (
+                    "etc",
+                    "tmp",
+                    "proc",
+                    "sys",
+                    "dev",
+                    "run",
+                    "usr",
+                    "sbin",
+                ),  # the engine's init goes to sbin
+                {link: f"usr/{link}" for link in ("bin", "lib", "lib64")},
+                {},
+            ),
+        )
 
     def put(self, name, tar):
-        done = subprocess.run(["docker", "import", "-", name], env={**os.environ, "DOCKER_HOST": self.host}, input=tar,
-                              capture_output=True, timeout=120, check=False)
+        done = subprocess.run(
+            ["docker", "import", "-", name],
+            env={**os.environ, "DOCKER_HOST": self.host},
+            input=tar,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return name
 
@@ -144,17 +202,26 @@ class Registry:
         self.process = None
         if self.why:
             return
-        (self.dir / "config.yml").write_text(f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {self.dir}/data}}}}\n"
-                                             f"http: {{addr: '127.0.0.1:{self.name.split(':')[1]}'}}\n")
+        (self.dir / "config.yml").write_text(
+            f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {self.dir}/data}}}}\n"
+            f"http: {{addr: '127.0.0.1:{self.name.split(':')[1]}'}}\n"
+        )
         with open(self.dir / "log", "wb") as log:
-            self.process = subprocess.Popen(["docker-registry", "serve", self.dir / "config.yml"], stdin=subprocess.DEVNULL, stdout=log,
-                                            stderr=log)
+            self.process = subprocess.Popen(
+                ["docker-registry", "serve", self.dir / "config.yml"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def push(self, tag, word):
         """Pushes a new image under the tag and removes it from this engine; returns its digest."""
         name = f"{self.name}/{tag}"
         self.docker.add(name, word)
-        wait_for("the registry to take it", lambda: "digest:" in self.docker.run("push", name, check=False))
+        wait_for(
+            "the registry to take it",
+            lambda: "digest:" in self.docker.run("push", name, check=False),
+        )
         digest = self.docker.run("image", "inspect", "--format={{index .RepoDigests 0}}", name)
         self.docker.run("rmi", "--force", name)
         return digest

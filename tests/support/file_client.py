@@ -19,14 +19,24 @@ class FileClient:
     def __init__(self, root: str | pathlib.Path) -> None:
         self.root = pathlib.Path(root)
         self.paths: dict[int, pathlib.Path] = {}
-        self.counters = {"path": "", "reads": 0, "read_bytes": 0, "read_ns": 1, "writes": 0,
-                         "write_bytes": 0, "write_ns": 1, "crc_failures": 0, "retries": 0}
+        self.counters = {
+            "path": "",
+            "reads": 0,
+            "read_bytes": 0,
+            "read_ns": 1,
+            "writes": 0,
+            "write_bytes": 0,
+            "write_ns": 1,
+            "crc_failures": 0,
+            "retries": 0,
+        }
 
     def _visible(self, model: str) -> list[int]:
         return sorted(int(p.parent.name) for p in self.root.glob(f"{model}/*/visible"))
 
-    def request_shards(self, model: str, version: int, pp: int, tp: int,
-                       split: _abi.Split | None = None) -> _abi.ShardList:
+    def request_shards(
+        self, model: str, version: int, pp: int, tp: int, split: _abi.Split | None = None
+    ) -> _abi.ShardList:
         """Files have one split, whatever was requested."""
         visible = self._visible(model)
         if not visible or version not in (-1, *visible):
@@ -41,15 +51,23 @@ class FileClient:
             self.paths[key] = path
             shards.append(_abi.Shard((0, key), part, path.stat().st_size, 0, len(header.entries)))
         meta = home / "meta.json"
-        return _abi.ShardList(version, tuple(shards), meta.read_text() if meta.exists() else "{}",
-                              (self.root / model / "config.json").read_text())
+        return _abi.ShardList(
+            version,
+            tuple(shards),
+            meta.read_text() if meta.exists() else "{}",
+            (self.root / model / "config.json").read_text(),
+        )
 
     def map(self, shard: _abi.Shard) -> _abi.Mapping:
         with open(self.paths[shard.id[1]], "rb") as file:
-            area = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE,
-                             prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        self.counters.update(path="file", reads=self.counters["reads"] + 1,
-                             read_bytes=self.counters["read_bytes"] + shard.size)
+            area = mmap.mmap(
+                file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE
+            )
+        self.counters.update(
+            path="file",
+            reads=self.counters["reads"] + 1,
+            read_bytes=self.counters["read_bytes"] + shard.size,
+        )
         mapping = _abi.Mapping(self, ctypes.addressof(ctypes.c_char.from_buffer(area)), shard.size)
         mapping.area = area
         return mapping
@@ -57,8 +75,17 @@ class FileClient:
     def unmap(self, address: int) -> None:
         pass
 
-    def version_open(self, model: str, job: str, attempt: int, step: int, rank: int, world: int,
-                     layout: int = 0, split: _abi.Split | None = None) -> int:
+    def version_open(
+        self,
+        model: str,
+        job: str,
+        attempt: int,
+        step: int,
+        rank: int,
+        world: int,
+        layout: int = 0,
+        split: _abi.Split | None = None,
+    ) -> int:
         """One file per number, created exclusively, records the number's gang and step; one per rank
         records that the rank has begun it."""
         key = json.dumps([job, attempt, step, world])
@@ -130,6 +157,7 @@ class FileClient:
 def publish(root: pathlib.Path, model: str, config: dict, sliced: dict) -> None:
     """Version 1 of a model from slicer.slice_model()'s result, as an import would make it."""
     from helios import _tensors
+
     client = FileClient(root)
     home = root / model / "1"
     home.mkdir(parents=True)

@@ -44,8 +44,17 @@ def _child(environment: dict[str, str], out: int, run) -> None:
 class Gang:
     """Forked ranks; each calls `run` with its own environment."""
 
-    def __init__(self, run, pp: int = 1, tp: int = 1, dp: int = 1, order: str = "tp-dp-pp",
-                 model: str = "m", job: str = "job", attempt: int = 1) -> None:
+    def __init__(
+        self,
+        run,
+        pp: int = 1,
+        tp: int = 1,
+        dp: int = 1,
+        order: str = "tp-dp-pp",
+        model: str = "m",
+        job: str = "job",
+        attempt: int = 1,
+    ) -> None:
         port, self.pids, self.files = free_port(), {}, {}
         sizes, world = (pp, tp, dp), pp * tp * dp
         sys.stdout.flush()
@@ -55,10 +64,18 @@ class Gang:
             environment = {f"{n}_PARALLEL_RANK": str(v) for n, v in zip(names, place)}
             environment.update({f"{n}_PARALLEL_SIZE": str(v) for n, v in zip(names, sizes)})
             environment.update(
-                GLOBAL_RANK=str(rank), RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK="0",
-                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), HELIOS_MODEL=model,
-                HELIOS_JOB=job, HELIOS_ATTEMPT=str(attempt), OMP_NUM_THREADS="1",
-                GLOO_SOCKET_IFNAME="lo")
+                GLOBAL_RANK=str(rank),
+                RANK=str(rank),
+                WORLD_SIZE=str(world),
+                LOCAL_RANK="0",
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=str(port),
+                HELIOS_MODEL=model,
+                HELIOS_JOB=job,
+                HELIOS_ATTEMPT=str(attempt),
+                OMP_NUM_THREADS="1",
+                GLOO_SOCKET_IFNAME="lo",
+            )
             self.files[rank] = tempfile.TemporaryFile()
             pid = os.fork()
             if pid == 0:
@@ -102,8 +119,12 @@ class Gang:
     def lines(self, kind: str) -> list[dict]:
         """All HELIOS_<kind> lines of all ranks."""
         head = f"HELIOS_{kind} "
-        return [json.loads(line[len(head):]) for rank in sorted(self.files)
-                for line in self.output(rank).splitlines() if line.startswith(head)]
+        return [
+            json.loads(line[len(head) :])
+            for rank in sorted(self.files)
+            for line in self.output(rank).splitlines()
+            if line.startswith(head)
+        ]
 
     def losses(self) -> dict[int, float]:
         return {line["step"]: line["loss"] for line in self.lines("PROGRESS")}

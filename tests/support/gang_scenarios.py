@@ -97,16 +97,37 @@ command:
 
 class World:
     def start_cluster(self, up=(), env=None, agents=0):
-        self.cluster = Cluster(nodes=agents, slots=1, env=env, up=(
-            "--executor", "kubernetes", "--kubeconfig", str(self.kubeconfig), "--kube-namespace", self.namespace, *up))
+        self.cluster = Cluster(
+            nodes=agents,
+            slots=1,
+            env=env,
+            up=(
+                "--executor",
+                "kubernetes",
+                "--kubeconfig",
+                str(self.kubeconfig),
+                "--kube-namespace",
+                self.namespace,
+                *up,
+            ),
+        )
         self.addCleanup(self.take_down)
         os.mkfifo(self.cluster.dir / "end")
         self.cluster.up()
         checkpoints.llama(self.cluster.dir / "hf")
-        self.cluster.json("model", "import", self.cluster.dir / "hf", "--name", "tiny", "--tp", 2, "--pp", 2)
-        sanitizers = {k: v for k, v in os.environ.items() if k == "UCX_MEM_EVENTS" or k.endswith("SAN_OPTIONS")}
-        self.volcano.image_env = {**sanitizers, "HELIOS_LIBRARY": str(BUILD / "lib" / "libhelios.so.0"),
-                                  "PYTHONPATH": str(ROOT / "python")}
+        self.cluster.json(
+            "model", "import", self.cluster.dir / "hf", "--name", "tiny", "--tp", 2, "--pp", 2
+        )
+        sanitizers = {
+            k: v
+            for k, v in os.environ.items()
+            if k == "UCX_MEM_EVENTS" or k.endswith("SAN_OPTIONS")
+        }
+        self.volcano.image_env = {
+            **sanitizers,
+            "HELIOS_LIBRARY": str(BUILD / "lib" / "libhelios.so.0"),
+            "PYTHONPATH": str(ROOT / "python"),
+        }
         return self.cluster
 
     def take_down(self):
@@ -116,7 +137,10 @@ class World:
             for log in sorted(self.cluster.state.glob("log/controllerd*")):
                 print(f"--- {log.name}\n{log.read_text()[-3000:]}")
             for (pod, name), container in self.volcano.logs.items():
-                print(f"--- {pod} {name} {container.process.poll()}\n" + "\n".join(t for _, t in container.lines[-20:]))
+                print(
+                    f"--- {pod} {name} {container.process.poll()}\n"
+                    + "\n".join(t for _, t in container.lines[-20:])
+                )
         self.cluster.run("down", "--purge")
         shutil.rmtree(self.cluster.dir, ignore_errors=True)
 
@@ -138,19 +162,30 @@ class World:
 
     def loaded(self, attempt=1):
         files = [self.cluster.dir / f"shards.{rank}.{attempt}" for rank in range(4)]
-        wait_for(f"the ranks of attempt {attempt} have their shards", lambda: all(f.exists() for f in files), 40)
+        wait_for(
+            f"the ranks of attempt {attempt} have their shards",
+            lambda: all(f.exists() for f in files),
+            40,
+        )
         return files
 
     def objects(self, plural):
-        return {o["metadata"]["name"]: o for o in self.api.list(plural, self.namespace)
-                if LABELS.items() <= o["metadata"].get("labels", {}).items()}
+        return {
+            o["metadata"]["name"]: o
+            for o in self.api.list(plural, self.namespace)
+            if LABELS.items() <= o["metadata"].get("labels", {}).items()
+        }
 
     def kinds(self, job):
         return [e["kind"] for e in self.cluster.job(job)["events"]]
 
     def wait_gone(self, seconds=30):
         for plural in ("vcjobs", "gangs", "pods", "services", "configmaps"):
-            wait_for(f"no {plural} are left", lambda p=plural: not self.api.has(p, self.namespace, SELECTOR), seconds)
+            wait_for(
+                f"no {plural} are left",
+                lambda p=plural: not self.api.has(p, self.namespace, SELECTOR),
+                seconds,
+            )
 
 
 class Gangs(World):
@@ -160,9 +195,18 @@ class Gangs(World):
         job = c.submit(self.text())
         files = self.loaded()
         c.wait_job(job, "running")
-        spread = f"its ranks may be on several NUMA nodes: node {self.volcano.node}, .*topologyManagerScope: container"
-        wait_for("what is known of the kubelet", lambda: re.search(spread, c.job(job)["containers"][1]["message"]))
-        self.assertRegex(" ".join(c.json("plan", c.dir / "job.yaml")["warnings"]), r"topologyManagerScope: pod .* \d+ of \d+ have not: node")
+        spread = (
+            f"its ranks may be on several NUMA nodes: node {self.volcano.node},"
+            " .*topologyManagerScope: container"
+        )
+        wait_for(
+            "what is known of the kubelet",
+            lambda: re.search(spread, c.job(job)["containers"][1]["message"]),
+        )
+        self.assertRegex(
+            " ".join(c.json("plan", c.dir / "job.yaml")["warnings"]),
+            r"topologyManagerScope: pod .* \d+ of \d+ have not: node",
+        )
         self.volcano.tell_scope("pod")
         wait_for("it to be well", lambda: c.job(job)["containers"][1]["message"] == "")
         made = self.objects("vcjobs")
@@ -172,32 +216,57 @@ class Gangs(World):
         self.assertEqual([t["topologyPolicy"] for t in doc["spec"]["tasks"]], ["best-effort"] * 2)
         limits = doc["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]["limits"]
         self.assertEqual(limits, {"cpu": "1", "memory": str(1 << 30)})
-        self.assertEqual([(t["key"].rsplit("/")[1], t["effect"], t["tolerationSeconds"])
-                          for t in doc["spec"]["tasks"][1]["template"]["spec"]["tolerations"]],
-                         [("not-ready", "NoExecute", 91), ("unreachable", "NoExecute", 91)])  # nodeLostAfter, in whole seconds
-        self.assertEqual(sorted(self.objects("pods")), [f"helios-{job}-a1-c0-0", f"helios-{job}-a1-c1-0"])
+        self.assertEqual(
+            [
+                (t["key"].rsplit("/")[1], t["effect"], t["tolerationSeconds"])
+                for t in doc["spec"]["tasks"][1]["template"]["spec"]["tolerations"]
+            ],
+            [("not-ready", "NoExecute", 91), ("unreachable", "NoExecute", 91)],
+        )  # nodeLostAfter, in whole seconds
+        self.assertEqual(
+            sorted(self.objects("pods")), [f"helios-{job}-a1-c0-0", f"helios-{job}-a1-c1-0"]
+        )
 
         for rank, file in enumerate(files):
             plain = c.dir / f"pulled.{rank}"
-            done = c.run("pull", "--model", "tiny", "--pp", rank // 2, "--tp", rank % 2, "--out", plain)
+            done = c.run(
+                "pull", "--model", "tiny", "--pp", rank // 2, "--tp", rank % 2, "--out", plain
+            )
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(file.read_bytes(), plain.read_bytes())
-            env = dict(line.split("=", 1) for line in (c.dir / f"env.{rank}.1").read_text().splitlines() if "=" in line)
-            self.assertEqual((env["RANK"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]), (str(rank), "0", "1"))
+            env = dict(
+                line.split("=", 1)
+                for line in (c.dir / f"env.{rank}.1").read_text().splitlines()
+                if "=" in line
+            )
+            self.assertEqual(
+                (env["RANK"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]), (str(rank), "0", "1")
+            )
             self.assertEqual(env["MASTER_ADDR"], f"helios-{job}-a1-c0-0.helios-{job}-a1")
             self.assertEqual(env["PRICE"], "$5 for $(RANK) and $$")
             self.assertEqual(env["HELIOS_NODE"], self.volcano.node)
         tables = [json.loads((c.dir / f"table.{rank}").read_text()) for rank in range(4)]
         self.assertTrue(all(t == tables[0] for t in tables))
-        servers = [(s["server_id"], [(d["device_id"], d["rank_id"]) for d in s["device"]]) for s in tables[0]["server_list"]]
-        self.assertEqual(servers, [(f"helios-{job}-a1-c0-0", [("0", "0"), ("1", "1")]),
-                                   (f"helios-{job}-a1-c1-0", [("0", "2"), ("1", "3")])])
+        servers = [
+            (s["server_id"], [(d["device_id"], d["rank_id"]) for d in s["device"]])
+            for s in tables[0]["server_list"]
+        ]
+        self.assertEqual(
+            servers,
+            [
+                (f"helios-{job}-a1-c0-0", [("0", "0"), ("1", "1")]),
+                (f"helios-{job}-a1-c1-0", [("0", "2"), ("1", "3")]),
+            ],
+        )
 
         self.end_ranks()
         c.wait_job(job, "succeeded")
         for rank in range(4):
             lines = c.log(job, rank).splitlines()
-            self.assertEqual(lines[0], f"rank {rank} of 4 attempt 1 on {self.volcano.node}: $5 for $(RANK) and $$")
+            self.assertEqual(
+                lines[0],
+                f"rank {rank} of 4 attempt 1 on {self.volcano.node}: $5 for $(RANK) and $$",
+            )
             self.assertEqual(lines[-2:], ["loaded", "bye"])
         self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")  # as when --kube-keep is over
@@ -207,21 +276,48 @@ class Gangs(World):
 
     def test_a_failed_rank_restarts_the_gang_and_its_log_stays(self):
         c = self.start_cluster()
-        job = c.submit(self.text(then="[ $RANK.$HELIOS_ATTEMPT != 3.1 ] || { echo what went wrong; exit 7; }\n" + HOLD, restarts=1))
-        followed = subprocess.Popen([str(HELIOS), "--state", str(c.state), "logs", job, "--rank", "3", "-f", "--attempt", "1"], stdout=subprocess.PIPE,
-                                    stderr=subprocess.DEVNULL, text=True, env=c.env)
+        job = c.submit(
+            self.text(
+                then="[ $RANK.$HELIOS_ATTEMPT != 3.1 ] || { echo what went wrong; exit 7; }\n"
+                + HOLD,
+                restarts=1,
+            )
+        )
+        followed = subprocess.Popen(
+            [
+                str(HELIOS),
+                "--state",
+                str(c.state),
+                "logs",
+                job,
+                "--rank",
+                "3",
+                "-f",
+                "--attempt",
+                "1",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=c.env,
+        )
         self.loaded(2)
         seen = c.job(job)
         self.assertEqual(seen["attempt"], 2)
         failed = next(e["text"] for e in seen["events"] if e["kind"] == "container-failed")
         self.assertIn("rank 3 exited with code 7", failed)
-        wait_for("only the second attempt is left", lambda: list(self.objects("vcjobs")) == [f"helios-{job}-a2"])
+        wait_for(
+            "only the second attempt is left",
+            lambda: list(self.objects("vcjobs")) == [f"helios-{job}-a2"],
+        )
         os.kill(self.volcano.logs[f"helios-{job}-a2-c1-0", "local-0"].process.pid, signal.SIGKILL)
         ended = c.wait_job(job, "failed")
         self.assertIn("rank 2 was killed by signal 9", ended["reason"])
         self.wait_gone()
         self.assertIn("loaded", c.log(job, 2))  # from pods that no longer exist
-        first, second = (c.run("logs", job, "--rank", 3, "--attempt", attempt).stdout for attempt in (1, 2))
+        first, second = (
+            c.run("logs", job, "--rank", 3, "--attempt", attempt).stdout for attempt in (1, 2)
+        )
         self.assertEqual(first.splitlines()[-1], "what went wrong")
         with followed:
             self.assertEqual(followed.stdout.read(), first + second)
@@ -232,30 +328,65 @@ class Gangs(World):
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])
 
     def test_ranks_with_devices_are_processes_of_one_container(self):
-        c = self.start_cluster(env={"HELIOS_KUBE_DEVICE": "nvidia.com/gpu", "HELIOS_KUBE_SLOT_DEVICES": "2"})
-        job = c.submit(self.text(restarts=1, then="""
+        c = self.start_cluster(
+            env={"HELIOS_KUBE_DEVICE": "nvidia.com/gpu", "HELIOS_KUBE_SLOT_DEVICES": "2"}
+        )
+        job = c.submit(
+            self.text(
+                restarts=1,
+                then="""
             i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i + 1)); done; echo late >&2
             [ $RANK.$HELIOS_ATTEMPT != 3.1 ] || { echo what went wrong; exit 7; }
-            """ + HOLD))
+            """
+                + HOLD,
+            )
+        )
         self.loaded(2)
         failed = next(e["text"] for e in c.job(job)["events"] if e["kind"] == "container-failed")
         self.assertIn("rank 3 exited with code 7", failed)
-        wait_for("only the second attempt is left", lambda: list(self.objects("vcjobs")) == [f"helios-{job}-a2"])
+        wait_for(
+            "only the second attempt is left",
+            lambda: list(self.objects("vcjobs")) == [f"helios-{job}-a2"],
+        )
         for task in self.objects("vcjobs")[f"helios-{job}-a2"]["spec"]["tasks"]:
-            container, = task["template"]["spec"]["containers"]
-            self.assertEqual(container["resources"]["limits"], {"cpu": "2", "memory": str(2 << 30), "nvidia.com/gpu": "2"})
+            (container,) = task["template"]["spec"]["containers"]
+            self.assertEqual(
+                container["resources"]["limits"],
+                {"cpu": "2", "memory": str(2 << 30), "nvidia.com/gpu": "2"},
+            )
         for rank in range(4):
-            env = dict(line.split("=", 1) for line in (c.dir / f"env.{rank}.2").read_text().splitlines() if "=" in line)
-            self.assertEqual([env[n] for n in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "PRICE")],
-                             [str(rank), str(rank % 2), "2", str(rank // 2), "2", "$5 for $(RANK) and $$"])
+            env = dict(
+                line.split("=", 1)
+                for line in (c.dir / f"env.{rank}.2").read_text().splitlines()
+                if "=" in line
+            )
+            self.assertEqual(
+                [
+                    env[n]
+                    for n in (
+                        "RANK",
+                        "LOCAL_RANK",
+                        "LOCAL_WORLD_SIZE",
+                        "GROUP_RANK",
+                        "GROUP_WORLD_SIZE",
+                        "PRICE",
+                    )
+                ],
+                [str(rank), str(rank % 2), "2", str(rank // 2), "2", "$5 for $(RANK) and $$"],
+            )
         self.end_ranks()
         c.wait_job(job, "succeeded")
         lines = [f"line {i}" for i in range(50)] + ["late"]
         for rank in range(4):  # each rank's own lines, though a pod has one log
             said = c.log(job, rank).splitlines()
-            self.assertTrue(said[0].startswith(f"rank {rank} of 4 attempt 2 on {self.volcano.node}: "), said)
-            self.assertEqual(said[said.index("loaded") + 1:], [*lines, "bye"])
-        self.assertEqual(c.run("logs", job, "--rank", 3, "--attempt", 1).stdout.splitlines()[-2:], ["late", "what went wrong"])
+            self.assertTrue(
+                said[0].startswith(f"rank {rank} of 4 attempt 2 on {self.volcano.node}: "), said
+            )
+            self.assertEqual(said[said.index("loaded") + 1 :], [*lines, "bye"])
+        self.assertEqual(
+            c.run("logs", job, "--rank", 3, "--attempt", 1).stdout.splitlines()[-2:],
+            ["late", "what went wrong"],
+        )
 
     def test_pods_that_are_taken_away_do_not_use_up_restarts(self):
         c = self.start_cluster()
@@ -322,82 +453,170 @@ class Gangs(World):
         tasks = self.objects("vcjobs")[f"helios-{job}-a1"]["spec"]["tasks"]
         specs = [t["template"]["spec"] for t in tasks]
         self.assertNotIn("affinity", specs[0])  # pipeline stage 0
-        preferred = specs[1]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-        self.assertEqual(preferred[0]["preference"]["matchExpressions"],
-                         [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-0"]}])
+        preferred = specs[1]["affinity"]["nodeAffinity"][
+            "preferredDuringSchedulingIgnoredDuringExecution"
+        ]
+        self.assertEqual(
+            preferred[0]["preference"]["matchExpressions"],
+            [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-0"]}],
+        )
         self.volcano.paused = False
         self.end_ranks()
         c.wait_job(job, "succeeded")
 
     def test_a_log_is_whole_however_often_it_is_read(self):
         c = self.start_cluster()
-        job = c.submit(self.text(then="i=0; while [ $i -lt 2000 ]; do echo line $i of $RANK; i=$((i+1));"
-                                      " [ $((i %% 100)) != 0 ] || sleep 0.05; done"))
-        followed = subprocess.Popen([str(HELIOS), "--state", str(c.state), "logs", job, "--rank", "1", "-f"],
-                                    stdout=subprocess.PIPE, text=True, env=c.env)
+        job = c.submit(
+            self.text(
+                then=(
+                    "i=0; while [ $i -lt 2000 ]; do echo line $i of $RANK; i=$((i+1));"
+                    " [ $((i %% 100)) != 0 ] || sleep 0.05; done"
+                )
+            )
+        )
+        followed = subprocess.Popen(
+            [str(HELIOS), "--state", str(c.state), "logs", job, "--rank", "1", "-f"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=c.env,
+        )
         with followed:
             text = followed.stdout.read()
         self.assertEqual(followed.returncode, 0)
         lines = text.splitlines()
-        self.assertEqual(lines[lines.index("loaded") + 1:], [f"line {i} of 1" for i in range(2000)])
+        self.assertEqual(
+            lines[lines.index("loaded") + 1 :], [f"line {i} of 1" for i in range(2000)]
+        )
         self.assertEqual(c.log(job, 1), text)
         c.wait_job(job, "succeeded")
 
     def test_a_job_adds_to_its_pods_what_helios_does_not_set(self):
-        c = self.start_cluster(env={"HELIOS_KUBE_HOST_PATHS": "/data,/srv", "HELIOS_KUBE_TOPOLOGY_KEY": "rack"})
+        c = self.start_cluster(
+            env={"HELIOS_KUBE_HOST_PATHS": "/data,/srv", "HELIOS_KUBE_TOPOLOGY_KEY": "rack"}
+        )
         path = self.write(c, self.text() + TEMPLATE.replace("/data/scratch", "/etc"))
         line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if "/etc" in text)
-        self.assertRegex(c.refuse("submit", path), f"plan.yaml:{line}:.*hostPath: '/etc' is in no directory that pods may mount .*/data,/srv")
+        self.assertRegex(
+            c.refuse("submit", path),
+            (
+                f"plan.yaml:{line}:.*hostPath: '/etc' is in no directory that pods may mount"
+                " .*/data,/srv"
+            ),
+        )
         self.end_ranks()
         job = c.submit(self.text() + TEMPLATE + "mounts: ['/srv/models:/models:ro']\n")
         c.wait_job(job, "succeeded")
         spec = self.objects("vcjobs")[f"helios-{job}-a1"]["spec"]
-        self.assertEqual((spec["queue"], spec["networkTopology"], spec["priorityClassName"]),
-                         ("research", {"mode": "soft"}, "system-cluster-critical"))
+        self.assertEqual(
+            (spec["queue"], spec["networkTopology"], spec["priorityClassName"]),
+            ("research", {"mode": "soft"}, "system-cluster-critical"),
+        )
         for pod in self.objects("pods").values():
             spec = pod["spec"]
             self.assertEqual(pod["metadata"]["labels"]["team"], "language")
-            self.assertEqual((spec["nodeSelector"], spec["imagePullSecrets"], spec["securityContext"]["runAsUser"]),
-                             ({"accelerator": "h100"}, [{"name": "registry"}], 1000))
-            self.assertEqual((spec["priorityClassName"], spec["hostNetwork"], spec["dnsPolicy"]),
-                             ("system-cluster-critical", True, "ClusterFirstWithHostNet"))
-            self.assertEqual([t["key"] for t in spec["tolerations"]][:3],
-                             ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "nvidia.com/gpu"])
-            self.assertIn("requiredDuringSchedulingIgnoredDuringExecution", spec["affinity"]["nodeAffinity"])
-            near = spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+            self.assertEqual(
+                (
+                    spec["nodeSelector"],
+                    spec["imagePullSecrets"],
+                    spec["securityContext"]["runAsUser"],
+                ),
+                ({"accelerator": "h100"}, [{"name": "registry"}], 1000),
+            )
+            self.assertEqual(
+                (spec["priorityClassName"], spec["hostNetwork"], spec["dnsPolicy"]),
+                ("system-cluster-critical", True, "ClusterFirstWithHostNet"),
+            )
+            self.assertEqual(
+                [t["key"] for t in spec["tolerations"]][:3],
+                [
+                    "node.kubernetes.io/not-ready",
+                    "node.kubernetes.io/unreachable",
+                    "nvidia.com/gpu",
+                ],
+            )
+            self.assertIn(
+                "requiredDuringSchedulingIgnoredDuringExecution", spec["affinity"]["nodeAffinity"]
+            )
+            near = spec["affinity"]["podAffinity"][
+                "preferredDuringSchedulingIgnoredDuringExecution"
+            ]
             self.assertEqual([t["podAffinityTerm"]["topologyKey"] for t in near], ["rack"])
-            self.assertEqual([v["name"] for v in spec["volumes"]],
-                             ["ascend-910-config", "shm", "mount-0", "datasets", "tokens", "scratch"])
+            self.assertEqual(
+                [v["name"] for v in spec["volumes"]],
+                ["ascend-910-config", "shm", "mount-0", "datasets", "tokens", "scratch"],
+            )
             for rank in spec["containers"]:
-                self.assertEqual([e[next(iter(e))]["name"] for e in rank["envFrom"]], ["storage", f"helios-{job}-a1"])
-                self.assertEqual([v["name"] for v in rank["env"] if "secretKeyRef" in v.get("valueFrom", {})], ["HF_TOKEN"])
-                self.assertEqual(rank["resources"]["limits"], {"cpu": "1", "memory": rank["resources"]["requests"]["memory"], "rdma/hca": "1"})
+                self.assertEqual(
+                    [e[next(iter(e))]["name"] for e in rank["envFrom"]],
+                    ["storage", f"helios-{job}-a1"],
+                )
+                self.assertEqual(
+                    [v["name"] for v in rank["env"] if "secretKeyRef" in v.get("valueFrom", {})],
+                    ["HF_TOKEN"],
+                )
+                self.assertEqual(
+                    rank["resources"]["limits"],
+                    {
+                        "cpu": "1",
+                        "memory": rank["resources"]["requests"]["memory"],
+                        "rdma/hca": "1",
+                    },
+                )
                 self.assertEqual(rank["securityContext"], {"capabilities": {"add": ["IPC_LOCK"]}})
-                self.assertEqual([m["mountPath"] for m in rank["volumeMounts"]][-4:], ["/models", "/datasets", "/tokens", "/scratch"])
+                self.assertEqual(
+                    [m["mountPath"] for m in rank["volumeMounts"]][-4:],
+                    ["/models", "/datasets", "/tokens", "/scratch"],
+                )
 
     def test_a_gang_by_a_pod_group_of_kubernetes(self):
         """All or nothing without Volcano: a lost pod is not recreated, and succeeded pods end by themselves."""
         self.allow_pod_groups()
-        c = self.start_cluster(env={"HELIOS_KUBE_PODGROUPS": "v1alpha3", "HELIOS_KUBE_KEEP": "1s",
-                                    "HELIOS_GC_INTERVAL": "200ms"})
+        c = self.start_cluster(
+            env={
+                "HELIOS_KUBE_PODGROUPS": "v1alpha3",
+                "HELIOS_KUBE_KEEP": "1s",
+                "HELIOS_GC_INTERVAL": "200ms",
+            }
+        )
         self.volcano.slots = 1
-        job = c.submit(self.text() + "kubernetes: {podTemplate: {spec: {priorityClassName: system-cluster-critical}}}\n")
-        wait_for("the reason", lambda: c.job(job)["reason"] == "Unschedulable: 2 of 2 pods fit no node")
+        job = c.submit(
+            self.text()
+            + "kubernetes: {podTemplate: {spec: {priorityClassName: system-cluster-critical}}}\n"
+        )
+        wait_for(
+            "the reason", lambda: c.job(job)["reason"] == "Unschedulable: 2 of 2 pods fit no node"
+        )
         name = f"helios-{job}-a1"
-        self.assertEqual(self.objects("gangs")[name]["spec"], {
-            "schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "system-cluster-critical"})
+        self.assertEqual(
+            self.objects("gangs")[name]["spec"],
+            {
+                "schedulingPolicy": {"gang": {"minCount": 2}},
+                "priorityClassName": "system-cluster-critical",
+            },
+        )
         service = self.objects("services")[name]
-        self.assertEqual((service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]), ("None", True))
+        self.assertEqual(
+            (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]),
+            ("None", True),
+        )
         pods = self.objects("pods")
         self.assertEqual(sorted(pods), [f"{name}-c0-0", f"{name}-c1-0"])
         for pod in pods.values():
-            self.assertLessEqual(service["spec"]["selector"].items(), pod["metadata"]["labels"].items())
-            self.assertEqual((pod["spec"]["hostname"], pod["spec"]["subdomain"]), (pod["metadata"]["name"], name))
-            self.assertEqual(pod["spec"].get("schedulerName", "default-scheduler"), "default-scheduler")
+            self.assertLessEqual(
+                service["spec"]["selector"].items(), pod["metadata"]["labels"].items()
+            )
+            self.assertEqual(
+                (pod["spec"]["hostname"], pod["spec"]["subdomain"]), (pod["metadata"]["name"], name)
+            )
+            self.assertEqual(
+                pod["spec"].get("schedulerName", "default-scheduler"), "default-scheduler"
+            )
         self.api.delete("pods", self.namespace, f"{name}-c1-0")  # before it has begun
         wait_for("another attempt", lambda: c.job(job)["attempt"] == 2)
         lost = next(e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost")
-        self.assertRegex(lost, "the PodGroup is without one of its pods|the pod is being deleted")  # as reported by the watch
+        self.assertRegex(
+            lost, "the PodGroup is without one of its pods|the pod is being deleted"
+        )  # as reported by the watch
         self.volcano.slots = 2
         self.loaded(2)
         c.wait_job(job, "running")
@@ -416,7 +635,10 @@ class Gangs(World):
         c = self.start_cluster()
         job = c.submit(self.text())
         self.loaded()
-        self.assertEqual(sorted(self.objects("configmaps")), [f"helios-{job}-a1", f"rings-config-helios-{job}-a1"])
+        self.assertEqual(
+            sorted(self.objects("configmaps")),
+            [f"helios-{job}-a1", f"rings-config-helios-{job}-a1"],
+        )
         c.json("cancel", job)
         c.wait_job(job, "cancelled")
         self.wait_gone()
@@ -426,10 +648,17 @@ class Gangs(World):
     def test_down_takes_its_gangs_along(self):
         c = self.start_cluster()
         info = c.json("info")
-        self.assertEqual((info["kubernetesServer"], info["kubernetesState"], info["kubernetesEngine"]),
-                         (json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"], "ready",
-                          "Volcano Job batch.volcano.sh/v1alpha1"))
-        self.assertIn("gangs by        Volcano Job batch.volcano.sh/v1alpha1\n", c.run("info").stdout)
+        self.assertEqual(
+            (info["kubernetesServer"], info["kubernetesState"], info["kubernetesEngine"]),
+            (
+                json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"],
+                "ready",
+                "Volcano Job batch.volcano.sh/v1alpha1",
+            ),
+        )
+        self.assertIn(
+            "gangs by        Volcano Job batch.volcano.sh/v1alpha1\n", c.run("info").stdout
+        )
         c.submit(self.text())
         self.loaded()
         c.down("--keep")
@@ -458,14 +687,20 @@ class Gangs(World):
         self.assertIn(f"it waited: {why}", c.wait_job(gone, "cancelled")["reason"])
         self.volcano.missing_images = True
         self.volcano.slots = 2
-        wait_for("the pods' reason", lambda: "ImagePullBackOff Back-off pulling image" in c.job(job)["reason"])
+        wait_for(
+            "the pods' reason",
+            lambda: "ImagePullBackOff Back-off pulling image" in c.job(job)["reason"],
+        )
         self.assertIn("ImagePullBackOff", c.run("explain", job).stdout)
         self.volcano.missing_images = False
         self.loaded()
         self.end_ranks()
         c.wait_job(job, "succeeded")
         kept = [c.state / "controller" / "logs" / f"{job}.1.{rank}.log" for rank in range(4)]
-        wait_for("the logs are kept, which nobody has read", lambda: all(k.exists() and "bye" in k.read_text() for k in kept))
+        wait_for(
+            "the logs are kept, which nobody has read",
+            lambda: all(k.exists() and "bye" in k.read_text() for k in kept),
+        )
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
         self.wait_gone()
         self.assertEqual(c.log(job, 2).splitlines()[-1], "bye")
@@ -500,8 +735,12 @@ class Gangs(World):
         self.assertIn("loaded", c.log(job, 3))
         c.kill("controllerd")
         self.end_ranks()
-        wait_for("it to end without us", lambda: all(
-            p["status"].get("phase") == "Succeeded" for p in self.objects("pods").values()))
+        wait_for(
+            "it to end without us",
+            lambda: all(
+                p["status"].get("phase") == "Succeeded" for p in self.objects("pods").values()
+            ),
+        )
         c.up()
         c.wait_job(job, "succeeded")
         self.assertEqual(c.job(job)["attempt"], 1)
@@ -514,12 +753,18 @@ class Gangs(World):
         c.wait_job(job, "running")
         c.kill("controllerd")
         self.end_ranks()
-        wait_for("it to end without us", lambda: all(
-            p["status"].get("phase") == "Succeeded" for p in self.objects("pods").values()))
+        wait_for(
+            "it to end without us",
+            lambda: all(
+                p["status"].get("phase") == "Succeeded" for p in self.objects("pods").values()
+            ),
+        )
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
         self.wait_gone()
         c.up()
-        self.assertIn("deleted while the Controller was not running", c.wait_job(job, "cancelled")["reason"])
+        self.assertIn(
+            "deleted while the Controller was not running", c.wait_job(job, "cancelled")["reason"]
+        )
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
         self.wait_gone()
 
@@ -528,16 +773,24 @@ class Gangs(World):
         self.volcano.paused = True
         job = c.submit(self.plain("exit 0"))  # and asks no Controller
         wait_for("its Job", lambda: self.objects("vcjobs"))
-        wait_for("its ConfigMaps, which are the last that a rank needs", lambda: len(self.objects("configmaps")) == 2)
+        wait_for(
+            "its ConfigMaps, which are the last that a rank needs",
+            lambda: len(self.objects("configmaps")) == 2,
+        )
         self.assertEqual(c.job(job)["state"], "starting")
         c.kill("controllerd")
         self.volcano.paused = False
-        wait_for("it to end without us", lambda: [
-            p.get("status", {}).get("phase") for p in self.objects("pods").values()] == ["Succeeded"] * 2)
+        wait_for(
+            "it to end without us",
+            lambda: [p.get("status", {}).get("phase") for p in self.objects("pods").values()]
+            == ["Succeeded"] * 2,
+        )
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
         self.wait_gone()
         c.up()
-        self.assertIn("deleted while the Controller was not running", c.wait_job(job, "cancelled")["reason"])
+        self.assertIn(
+            "deleted while the Controller was not running", c.wait_job(job, "cancelled")["reason"]
+        )
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
         self.wait_gone()
 
@@ -562,28 +815,46 @@ class Gangs(World):
         self.volcano.slots = 2
         self.end_ranks()
         c.wait_job(job, "succeeded")
-        self.assertIn("the Volcano Job is deleted", next(e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost"))
+        self.assertIn(
+            "the Volcano Job is deleted",
+            next(e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost"),
+        )
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])
 
     def test_a_gang_that_is_refused_leaves_nothing(self):
         c = self.start_cluster()
         with self.refuse_jobs("jobName is not allowed here"):
             job = c.submit(self.text(restarts=1))
-            self.assertRegex(c.wait_job(job, "failed")["reason"], "webhook .* denied the request: jobName is not allowed here")
+            self.assertRegex(
+                c.wait_job(job, "failed")["reason"],
+                "webhook .* denied the request: jobName is not allowed here",
+            )
             self.wait_gone()
         self.assertNotIn(f"helios-{job}-a1", self.volcano.made)
 
     def test_the_name_of_somebody_elses_job_is_not_touched(self):
         c = self.start_cluster()
-        theirs = self.api.create("vcjobs", {
-            "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
-            "metadata": {"name": "helios-gpt-1-a1", "namespace": self.namespace, "labels": {"team": "other"}},
-            "spec": {"minAvailable": 0, "tasks": []}})
+        theirs = self.api.create(
+            "vcjobs",
+            {
+                "apiVersion": "batch.volcano.sh/v1alpha1",
+                "kind": "Job",
+                "metadata": {
+                    "name": "helios-gpt-1-a1",
+                    "namespace": self.namespace,
+                    "labels": {"team": "other"},
+                },
+                "spec": {"minAvailable": 0, "tasks": []},
+            },
+        )
         job = c.submit(self.text())
         ended = c.wait_job(job, "failed")
         self.assertIn("was not made for this job", ended["reason"])
         wait_for("what we made of it is gone", lambda: not self.objects("configmaps"))
-        self.assertEqual(self.api.get("vcjobs", self.namespace, "helios-gpt-1-a1")["metadata"]["uid"], theirs["metadata"]["uid"])
+        self.assertEqual(
+            self.api.get("vcjobs", self.namespace, "helios-gpt-1-a1")["metadata"]["uid"],
+            theirs["metadata"]["uid"],
+        )
 
     def test_what_kubernetes_can_not_have_is_refused(self):
         c = self.start_cluster()
@@ -600,7 +871,9 @@ class Gangs(World):
         path.write_text("jobName: x\ndockerImage: i\nresources: {gpus_per_rank: 1}\n")
         self.assertIn("--kube-device", c.refuse("submit", path))
         plan = c.json("plan", ROOT / "examples" / "spec-job.yaml")  # the specification's own file
-        self.assertEqual((plan["feasible"], plan["worldSize"], len(plan["containers"])), (True, 1024, 1024))
+        self.assertEqual(
+            (plan["feasible"], plan["worldSize"], len(plan["containers"])), (True, 1024, 1024)
+        )
         self.assertRegex(" ".join(plan["arithmetic"]), "16 .*64 ranks")
         self.assertIn("'gpt3'", " ".join(plan["warnings"]))  # which has to come from the image
         plan = c.json("plan", self.write(c, self.text()))
@@ -622,10 +895,26 @@ class Engines(World):
         c = Cluster(nodes=1, slots=1)
         self.addCleanup(shutil.rmtree, c.dir, True)
         self.addCleanup(c.run, "down", "--purge")
-        told = c.run("up", "--executor", "kubernetes", "--nodes", 0, "--l3-size", "1MiB", "--kubeconfig", self.kubeconfig,
-                     "--kube-namespace", self.namespace, "--timeout", "3s")  # it also reports its progress
+        told = c.run(
+            "up",
+            "--executor",
+            "kubernetes",
+            "--nodes",
+            0,
+            "--l3-size",
+            "1MiB",
+            "--kubeconfig",
+            self.kubeconfig,
+            "--kube-namespace",
+            self.namespace,
+            "--timeout",
+            "3s",
+        )  # it also reports its progress
         self.assertNotEqual(told.returncode, 0)
-        self.assertRegex(told.stderr, "serves neither Volcano .* nor PodGroups of scheduling.k8s.io: install Volcano")
+        self.assertRegex(
+            told.stderr,
+            "serves neither Volcano .* nor PodGroups of scheduling.k8s.io: install Volcano",
+        )
         self.assertFalse(c.state.exists())  # nor a daemon, which would keep it
 
         self.serve("gangs")
@@ -652,11 +941,18 @@ class WideGangs(World):
         c = self.start_cluster()
         job = c.submit(WIDE.replace("DIR", str(c.dir)))
         # from the list, which does not print a thousand ranks each time
-        wait_for("the job to end", lambda: c.json("list")["items"][0]["state"] in ("succeeded", "failed"), 400)
+        wait_for(
+            "the job to end",
+            lambda: c.json("list")["items"][0]["state"] in ("succeeded", "failed"),
+            400,
+        )
         c.wait_job(job, "succeeded")
         described = c.job(job)
         self.assertEqual(described["attempt"], 2)
-        self.assertIn("rank 999 exited with code 7", next(e["text"] for e in described["events"] if e["kind"] == "container-failed"))
+        self.assertIn(
+            "rank 999 exited with code 7",
+            next(e["text"] for e in described["events"] if e["kind"] == "container-failed"),
+        )
         told = {}
         for (pod, _), container in self.volcano.logs.items():
             if pod.startswith(f"helios-{job}-a2-"):
@@ -665,16 +961,38 @@ class WideGangs(World):
         self.assertEqual(sorted(told), list(range(1008)))
         for container in described["plan"]["containers"]:
             for r in container["ranks"]:
-                self.assertEqual(told[r["rank"]], (
-                    container["node"], "2", str(r["rank"]), str(r["pp"]), str(r["tp"]), str(r["dp"]), "0", "1008",
-                    f"helios-{job}-a2-c0-0.helios-{job}-a2", "$5"))
+                self.assertEqual(
+                    told[r["rank"]],
+                    (
+                        container["node"],
+                        "2",
+                        str(r["rank"]),
+                        str(r["pp"]),
+                        str(r["tp"]),
+                        str(r["dp"]),
+                        "0",
+                        "1008",
+                        f"helios-{job}-a2-c0-0.helios-{job}-a2",
+                        "$5",
+                    ),
+                )
         table = json.loads((c.dir / "table").read_text())
-        self.assertEqual([(s["server_id"], [d["rank_id"] for d in s["device"]]) for s in table["server_list"]],
-                         [(p["node"], [str(r["rank"]) for r in p["ranks"]]) for p in described["plan"]["containers"]])
+        self.assertEqual(
+            [(s["server_id"], [d["rank_id"] for d in s["device"]]) for s in table["server_list"]],
+            [
+                (p["node"], [str(r["rank"]) for r in p["ranks"]])
+                for p in described["plan"]["containers"]
+            ],
+        )
         self.assertEqual(c.log(job, 998).split()[:2], ["2", "998"])
         doc = self.objects("vcjobs")[f"helios-{job}-a2"]
-        self.assertEqual(([t["replicas"] for t in doc["spec"]["tasks"]], doc["spec"]["minAvailable"]), ([63, 63], 126))
-        self.assertEqual({p.split("-c")[0] for p in self.objects("pods")}, {f"helios-{job}-a2"})  # none from the first attempt
+        self.assertEqual(
+            ([t["replicas"] for t in doc["spec"]["tasks"]], doc["spec"]["minAvailable"]),
+            ([63, 63], 126),
+        )
+        self.assertEqual(
+            {p.split("-c")[0] for p in self.objects("pods")}, {f"helios-{job}-a2"}
+        )  # none from the first attempt
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a2")
         self.wait_gone(120)
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])

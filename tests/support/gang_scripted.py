@@ -35,7 +35,17 @@ class Scripted:
 
     @contextlib.contextmanager
     def refuse_jobs(self, why, code=400):
-        self.server.refusals = [["vcjobs", "POST", 1000, kube_api.Refused(
-            code, "", f'admission webhook "validatejob.volcano.sh" denied the request: {why}')]]
+        self.server.refusals = [
+            [
+                "vcjobs",
+                "POST",
+                1000,
+                kube_api.Refused(
+                    code,
+                    "",
+                    f'admission webhook "validatejob.volcano.sh" denied the request: {why}',
+                ),
+            ]
+        ]
         yield
         self.server.refusals.clear()

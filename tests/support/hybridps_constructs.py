@@ -23,18 +23,25 @@ ABSENT: list[str] = []  # rows that this torch can't run
 
 def row(text: str, outcome: str = EQUAL, make: Callable | None = None, needs: str = "") -> Callable:
     """outcome: EQUAL, or what the error says. needs: an attribute of torch without which it can't run."""
+
     def add(use: Callable) -> Callable:
         ROWS.append((text, outcome, use, make or layers))
         if needs and not hasattr(torch, needs):
             ABSENT.append(text)
         return use
+
     return add
 
 
 def layers(seed: int = 1) -> nn.Module:
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.Tanh(), nn.Linear(2 * WIDTH, 2 * WIDTH), nn.Tanh(),
-                         nn.Linear(2 * WIDTH, WIDTH))
+    return nn.Sequential(
+        nn.Linear(WIDTH, 2 * WIDTH),
+        nn.Tanh(),
+        nn.Linear(2 * WIDTH, 2 * WIDTH),
+        nn.Tanh(),
+        nn.Linear(2 * WIDTH, WIDTH),
+    )
 
 
 class World:
@@ -46,8 +53,9 @@ class World:
 
     def manage(self) -> None:
         if self.device:
-            self.client = hybridps.manage(self.model, self.optimizer, device=self.device,
-                                          chunk_bytes=4096)
+            self.client = hybridps.manage(
+                self.model, self.optimizer, device=self.device, chunk_bytes=4096
+            )
 
     def close(self) -> None:
         if self.client is not None:
@@ -62,10 +70,17 @@ class World:
         out = []
         for number in range(first, first + count):
             generator = torch.Generator().manual_seed(number)
-            out.append((torch.randn(8, WIDTH, generator=generator), torch.randn(8, WIDTH, generator=generator)))
+            out.append(
+                (
+                    torch.randn(8, WIDTH, generator=generator),
+                    torch.randn(8, WIDTH, generator=generator),
+                )
+            )
         return out
 
-    def train(self, count: int, first: int = 0, optimizer: Any = None, penalty: Any = None) -> list[float]:
+    def train(
+        self, count: int, first: int = 0, optimizer: Any = None, penalty: Any = None
+    ) -> list[float]:
         losses, optimizer = [], optimizer or self.optimizer
         for x, y in self.batches(count, first):
             optimizer.zero_grad(set_to_none=True)
@@ -109,6 +124,9 @@ class Student(nn.Module):
 def table() -> str:
     """The table as in docs/hybridps.md."""
     lines = ["| construct | is |", "| --- | --- |"]
-    lines += [f"| {text} | {'equal' if outcome == EQUAL else 'refused: ' + chr(34) + '… ' + outcome + ' …' + chr(34)} |"
-              for text, outcome, _, _ in ROWS]
+    lines += [
+        f"| {text} |"
+        f" {'equal' if outcome == EQUAL else 'refused: ' + chr(34) + '… ' + outcome + ' …' + chr(34)} |"
+        for text, outcome, _, _ in ROWS
+    ]
     return "\n".join(lines) + "\n"

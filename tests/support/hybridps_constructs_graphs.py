@@ -11,21 +11,30 @@ import hybridps
 from hybridps_constructs import WIDTH, Student, World, layers, row
 
 
-@row("`create_graph=True`: penalty of a slope, `zero_grad()`, `p.grad` and `p.data` before its backward (R1, WGAN-GP)")
+@row(
+    "`create_graph=True`: penalty of a slope, `zero_grad()`, `p.grad` and `p.data` before its"
+    " backward (R1, WGAN-GP)"
+)
 def slope(w):
     out = []
     for number in range(4):
         x, y = w.batches(1, number)[0]
         made = w.model(x.requires_grad_())
-        slopes, = torch.autograd.grad(made.sum(), x, create_graph=True)
-        out.append([None if p.grad is None else p.grad.clone() for p in w.params()] + [p.data.sum() for p in w.params()])
+        (slopes,) = torch.autograd.grad(made.sum(), x, create_graph=True)
+        out.append(
+            [None if p.grad is None else p.grad.clone() for p in w.params()]
+            + [p.data.sum() for p in w.params()]
+        )
         (w.model if number % 2 else w.optimizer).zero_grad(set_to_none=number > 1)
         (F.mse_loss(made, y) + slopes.norm(2, 1).sub(1).square().mean()).backward()
         w.optimizer.step()
     return out + w.train(2)
 
 
-@row("`p.detach()` taken within a forward, or before a graph's backward, and read after later steps", make=Student)
+@row(
+    "`p.detach()` taken within a forward, or before a graph's backward, and read after later steps",
+    make=Student,
+)
 def detached(w):
     kept = []
     w.train(1)
@@ -33,7 +42,10 @@ def detached(w):
     w.train(1, 1)
     w.model.inner = lambda model: None
     out = [[t.clone() for t in kept[0]]]
-    for optimizer in (w.optimizer, w.register(torch.optim.RMSprop(w.model.one.parameters(), lr=1e-2), native=False)):
+    for optimizer in (
+        w.optimizer,
+        w.register(torch.optim.RMSprop(w.model.one.parameters(), lr=1e-2), native=False),
+    ):
         x, y = w.batches(1)[0]
         loss = F.mse_loss(w.model(x), y)
         found = torch.autograd.grad(loss, list(w.model.one.parameters()), create_graph=True)
@@ -56,8 +68,12 @@ def curvature(w):
         x, y = w.batches(1, number)[0]
         kept = [p.grad for p in w.params()]
         F.mse_loss(w.model(x), y).backward(create_graph=True)
-        found = torch.autograd.grad([p.grad for p in w.params()], w.params(), [p.sign() for p in w.params()],
-                                    retain_graph=True)
+        found = torch.autograd.grad(
+            [p.grad for p in w.params()],
+            w.params(),
+            [p.sign() for p in w.params()],
+            retain_graph=True,
+        )
         (1e-2 * sum(p.grad.square().sum() for p in w.params())).backward()
         out += [found, kept, [p.grad.clone() for p in w.params()]]
         w.optimizer.step()
@@ -96,7 +112,10 @@ def several_times(w):
     return out + [inner.params()]
 
 
-@row("a backward through a graph from before a step, which torch refuses (\"modified by an inplace operation\")")
+@row(
+    "a backward through a graph from before a step, which torch refuses (\"modified by an inplace"
+    " operation\")"
+)
 def late_backward(w):
     def said(loss):
         try:

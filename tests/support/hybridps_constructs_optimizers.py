@@ -14,6 +14,7 @@ from hybridps_constructs import WIDTH, Student, World, layers, row
 
 # ---- optimizers ----
 
+
 @row("`optimizer.state` cleared, popped, replaced, put back; `optimizer.__init__` again")
 def cleared(w):
     out, state = w.train(2), w.optimizer.state
@@ -68,7 +69,9 @@ def moved_state(w):
 def other_type(w):
     w.train(1)
     if w.client is not None:  # plain torch can fail an assertion of its own
-        w.optimizer.state[w.params()[0]]["exp_avg"] = w.optimizer.state[w.params()[0]]["exp_avg"].double()
+        w.optimizer.state[w.params()[0]]["exp_avg"] = w.optimizer.state[w.params()[0]][
+            "exp_avg"
+        ].double()
     return w.train(1)
 
 
@@ -83,8 +86,11 @@ def two(w):
     return out
 
 
-@row("two native Adams over the same 16-bit parameters", "register the second one with native=False",
-     make=lambda: layers().bfloat16())
+@row(
+    "two native Adams over the same 16-bit parameters",
+    "register the second one with native=False",
+    make=lambda: layers().bfloat16(),
+)
 def two_of_16_bits(w):
     w.register(torch.optim.Adam(w.model.parameters(), lr=1e-3))
     return []
@@ -125,7 +131,9 @@ def earlier(w):
     other = World(lambda: layers(3), w.device)
     before = copy.deepcopy(other.optimizer.state_dict())
     other.manage()
-    other.optimizer.load_state_dict(copy.deepcopy(kept))  # torch 2 would step the kept tensors themselves
+    other.optimizer.load_state_dict(
+        copy.deepcopy(kept)
+    )  # torch 2 would step the kept tensors themselves
     out = other.train(2)
     other.optimizer.load_state_dict(before)
     out += other.train(2, 2)
@@ -150,7 +158,9 @@ class Cautious(torch.optim.Optimizer):
                 state["mean"].lerp_(p.grad, 0.1)
                 state["square"].lerp_(p.grad.square(), 0.01)
                 agrees = (state["mean"] * p.grad > 0).to(p.dtype)
-                p.addcdiv_(state["mean"] * agrees, state["square"].sqrt() + 1e-8, value=-group["lr"])
+                p.addcdiv_(
+                    state["mean"] * agrees, state["square"].sqrt() + 1e-8, value=-group["lr"]
+                )
 
 
 class Mars(torch.optim.Optimizer):

@@ -54,22 +54,37 @@ def weighted():
 @row("`isinstance` and `type` of parameters (`type(p) is nn.Parameter`) and modules", make=weighted)
 def kinds(w):
     w.train(1)
-    said = [[isinstance(p, nn.Parameter), type(p).__name__, type(p) is nn.Parameter, p.is_leaf] for p in w.params()]
+    said = [
+        [isinstance(p, nn.Parameter), type(p).__name__, type(p) is nn.Parameter, p.is_leaf]
+        for p in w.params()
+    ]
     said += [[type(m) is nn.Linear, isinstance(m, nn.Module)] for m in w.model.modules()]
-    return said + [isinstance(w.optimizer, torch.optim.Adam), [repr(p) for p in w.params()]] + w.train(1, 1)
+    return (
+        said
+        + [isinstance(w.optimizer, torch.optim.Adam), [repr(p) for p in w.params()]]
+        + w.train(1, 1)
+    )
 
 
-@row("a class of parameters with `data`, `detach`, `__repr__` and `__deepcopy__` of its own", make=weighted)
+@row(
+    "a class of parameters with `data`, `detach`, `__repr__` and `__deepcopy__` of its own",
+    make=weighted,
+)
 def own_class(w):
     out, before = w.train(2), Weight.reads
     out += [[p.data for p in w.params()], [p.detach() for p in w.params()], Weight.reads - before]
     for p in w.params():
         p.data = p.data.clone() * 0.5
     twin = copy.deepcopy(w.model)
-    out += [Weight.reads - before, list(twin.parameters()), [type(p).__name__ for p in twin.parameters()]]
+    out += [
+        Weight.reads - before,
+        list(twin.parameters()),
+        [type(p).__name__ for p in twin.parameters()],
+    ]
 
     def later():
         return out + w.train(2, 2) + [sorted(vars(kind)) for kind in (Weight, Heavy, Tagged)]
+
     return later
 
 
@@ -84,4 +99,5 @@ def patched(w):
         told = repr(w.params()[1])
         nn.Parameter.__repr__ = own
         return out + w.train(1, 2) + [told, repr(w.params()[1]), repr(nn.Parameter(torch.ones(2)))]
+
     return later

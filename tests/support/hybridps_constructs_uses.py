@@ -41,6 +41,7 @@ class Returned(nn.Module):
 
 # ---- parameters that are read ----
 
+
 @row("penalty of parameters before the forward")
 def penalty(w):
     return w.train(4, penalty=lambda m: 1e-3 * sum(p.abs().sum() for p in m.parameters()))
@@ -48,8 +49,9 @@ def penalty(w):
 
 @row("norm, `state_dict()` and `parameters()` within a forward", make=Student)
 def within(w):
-    w.model.inner = lambda m: m.seen.append([p.norm() for p in m.two.parameters()] +
-                                            [v.clone() for v in m.state_dict().values()])
+    w.model.inner = lambda m: m.seen.append(
+        [p.norm() for p in m.two.parameters()] + [v.clone() for v in m.state_dict().values()]
+    )
     return w.train(3) + w.model.seen
 
 
@@ -58,6 +60,7 @@ def average(w):
     def update(m):
         for one, two in zip(m.one.parameters(), m.two.parameters()):
             two.data = two.data * 0.9 + one.data * 0.1
+
     w.model.inner = update
     return w.train(4)
 
@@ -98,7 +101,10 @@ def slotted(w):
     return w.train(4)
 
 
-@row("`p.data` taken at the beginning of a forward, and written while other modules run", make=Student)
+@row(
+    "`p.data` taken at the beginning of a forward, and written while other modules run",
+    make=Student,
+)
 def kept_in_a_pass(w):
     targets: list[torch.Tensor] = []
 
@@ -108,6 +114,7 @@ def kept_in_a_pass(w):
     def follow(*_):
         for mine, p in zip(targets, w.model.one.parameters()):
             mine.mul_(0.9).add_(p.data, alpha=0.1)
+
     w.model.inner = take
     for layer in w.model.one:
         layer.register_forward_hook(follow)
@@ -121,15 +128,23 @@ def functional(w):
     given = {name: (p * 0.5).detach().requires_grad_() for name, p in w.model.named_parameters()}
     result = call(w.model, given, (w.batches(1)[0][0],))
     result.sum().backward()
-    return out + [result, [v.grad for v in given.values()], [p.grad for p in w.params()]] + w.train(2, 2)
+    return (
+        out
+        + [result, [v.grad for v in given.values()], [p.grad for p in w.params()]]
+        + w.train(2, 2)
+    )
 
 
-@row("`torch.func`: gradients per sample (`vmap`, `grad`, `functional_call`), `jacrev` of the model", needs="func")
+@row(
+    "`torch.func`: gradients per sample (`vmap`, `grad`, `functional_call`), `jacrev` of the model",
+    needs="func",
+)
 def per_sample(w):
     out, (x, y) = w.train(1), w.batches(1, 5)[0]
 
     def loss(params, one, wanted):
         return F.mse_loss(torch.func.functional_call(w.model, params, (one[None],)), wanted[None])
+
     params = {name: p.detach() for name, p in w.model.named_parameters()}
     grads = torch.vmap(torch.func.grad(loss), (None, 0, 0))(params, x, y)
     out += [grads, torch.func.jacrev(lambda one: w.model(one[None])[0])(x[0])]
@@ -153,6 +168,7 @@ def read_in_backward(w):
     def look(module, given, out):
         if out.requires_grad:
             out.register_hook(lambda _: seen.append([p.detach().clone() for p in kept]))
+
     w.model.one.register_forward_hook(look)
     return w.train(3) + seen
 
@@ -165,6 +181,7 @@ def threads(w):
         while not over.is_set():
             if not w.evaluate().isfinite().all() or not sum(p.sum() for p in w.params()).isfinite():
                 wrong.append(1)
+
     thread = threading.Thread(target=evaluate)
     thread.start()
     try:
@@ -206,7 +223,9 @@ class Told(torch.utils.data.Dataset):
 @row("workers of a DataLoader read parameters of the model that they close over")
 def workers(w):
     out = w.train(2)
-    out += list(torch.utils.data.DataLoader(Told(w.model), batch_size=2, num_workers=1, timeout=100))
+    out += list(
+        torch.utils.data.DataLoader(Told(w.model), batch_size=2, num_workers=1, timeout=100)
+    )
     return out + w.train(1, 2)
 
 
@@ -240,12 +259,15 @@ def child_of_a_pass(w):
             os.close(go[1])
             os.read(go[0], 1)  # until the parent has gone on
             seen = [w.params(), [p.grad for p in w.params()], w.model.state_dict()]
-            flat = [t for v in seen for t in (v.values() if isinstance(v, dict) else v) if t is not None]
+            flat = [
+                t for v in seen for t in (v.values() if isinstance(v, dict) else v) if t is not None
+            ]
             os.write(told[1], repr([t.double().sum().item() for t in flat]).encode())
             os._exit(0)
         os.close(go[0])
         os.close(told[1])
         children.append((go[1], told[0]))
+
     losses = w.train(2)
     w.optimizer.zero_grad()
     w.backward(2)  # the next one accumulates
@@ -268,17 +290,29 @@ def child_of_a_pass(w):
 
 # ---- what is kept ----
 
-@row("`.data`, `state_dict()`, gradients, views, arrays, `optimizer.state_dict()` read and written after `close()`")
+
+@row(
+    "`.data`, `state_dict()`, gradients, views, arrays, `optimizer.state_dict()` read and written"
+    " after `close()`"
+)
 def after_close(w):
     losses = w.train(3)
     grads = [p.grad for p in w.params()]
-    kept = [w.model.state_dict(), grads, [g.view(-1)[1:] for g in grads], w.params()[1].data,
-            [p.detach().numpy() for p in w.params()], grads[0].numpy(), w.optimizer.state_dict()["state"]]
+    kept = [
+        w.model.state_dict(),
+        grads,
+        [g.view(-1)[1:] for g in grads],
+        w.params()[1].data,
+        [p.detach().numpy() for p in w.params()],
+        grads[0].numpy(),
+        w.optimizer.state_dict()["state"],
+    ]
 
     def later():
         kept[2][0].mul_(2)
         kept[4][1][:] *= 0.5  # a parameter that plain torch then trains on
         return losses + kept + w.train(2, 3)
+
     return later
 
 
@@ -292,6 +326,7 @@ def backward_after(w):
     def later():
         loss.backward()
         return losses + [p.grad for p in w.params()]
+
     return later
 
 
@@ -306,6 +341,7 @@ def best(w):
         other.train(2)
         other.close()
         return losses + [kept]
+
     return later
 
 
@@ -343,6 +379,7 @@ def assigned_in_a_pass(w):
     def take(*_):
         out.append(None if two.grad is None else two.grad.clone())
         two.grad = None
+
     node.register_hook(take)
     for number in range(3):
         x, y = w.batches(1, number)[0]
@@ -362,7 +399,10 @@ def sparse() -> nn.Module:
     return nn.Sequential(nn.Embedding(8, WIDTH, sparse=True), nn.Linear(WIDTH, WIDTH))
 
 
-@row("gradients of frozen parameters, and sparse ones, read and assigned within a forward", make=sparse)
+@row(
+    "gradients of frozen parameters, and sparse ones, read and assigned within a forward",
+    make=sparse,
+)
 def apart(w):
     table, frozen = w.model[0].weight, w.model[1].bias
     frozen.requires_grad_(False)
@@ -373,6 +413,7 @@ def apart(w):
         out.extend(None if p.grad is None else p.grad.clone() for p in (table, frozen))
         frozen.grad = None if len(out) == 4 else torch.full_like(frozen, 0.1 * len(out))
         out.append(None if frozen.grad is None else frozen.grad.clone())
+
     w.model[1].register_forward_hook(look)
     for number in range(4):
         w.model(torch.arange(number, number + 3)).square().mean().backward()
@@ -427,6 +468,7 @@ def kept_and_swapped(w):
 def written_after_failure(w):
     def fail(gradient):
         raise ZeroDivisionError
+
     out, kept = w.train(1), w.model.state_dict()
     for number in range(2):
         hidden = w.model[:2](w.batches(1)[0][0])
@@ -469,6 +511,7 @@ def shared(w):
 
 # ---- hooks, copies, writes ----
 
+
 @row("hooks of AccumulateGrad nodes (`main_grad` of Megatron and apex)")
 def main_grad(w):
     nodes, out = [], []
@@ -478,7 +521,9 @@ def main_grad(w):
             if p.grad is not None:
                 p.main_grad.add_(p.grad.data)
             p.grad = None
+
         return take
+
     for p in w.params():
         p.main_grad = torch.zeros_like(p, requires_grad=False)
         nodes.append(p.expand_as(p).grad_fn.next_functions[0][0])
@@ -499,10 +544,12 @@ def hooked() -> nn.Module:
     model = layers()
     model.nodes = []
     for p in model.parameters():
+
         def take(*_, p=p):
             if p.grad is not None:
                 p.main_grad.add_(p.grad.data)
             p.grad = None
+
         p.main_grad = torch.zeros_like(p, requires_grad=False)
         model.nodes.append(p.expand_as(p).grad_fn.next_functions[0][0])
         model.nodes[-1].register_hook(take)
@@ -537,29 +584,44 @@ def maml(w):
         for name, p in module._parameters.items():
             out._parameters[name] = None if p is None else nn.Parameter(p.detach() * 2)
         return out
+
     losses = w.train(2)
     fast = patched(w.model)
     out = fast(w.batches(1)[0][0])
     out.sum().backward()
-    return losses + [out, [p.grad for p in fast.parameters()], [p.grad for p in w.params()]] + w.train(1)
+    return (
+        losses
+        + [out, [p.grad for p in fast.parameters()], [p.grad for p in w.params()]]
+        + w.train(1)
+    )
 
 
-@row("a parameter written in place within a forward", "written in place between forward and", make=Student)
+@row(
+    "a parameter written in place within a forward",
+    "written in place between forward and",
+    make=Student,
+)
 def in_place(w):
     def update(m):
         with torch.no_grad():
             m.two[0].weight.mul_(0.9)
+
     w.model.inner = update
     return w.train(1)
 
 
-@row("`load_state_dict()` within a forward", "load_state_dict in a forward or a backward", make=Student)
+@row(
+    "`load_state_dict()` within a forward",
+    "load_state_dict in a forward or a backward",
+    make=Student,
+)
 def load_within(w):
     w.model.inner = lambda m: m.load_state_dict(copy.deepcopy(m.state_dict()))
     return w.train(1)
 
 
 # ---- what does not fit on the device, and what can't be managed ----
+
 
 def bytes_of(device: str) -> int:
     return int(device[4:-3]) << {"KiB": 10, "MiB": 20}[device[-3:]]
@@ -585,8 +647,12 @@ def named(w):
     out = []
     for steps in (1, 3):  # the first time, with any work
         torch.manual_seed(4)
-        inner = World(lambda: nn.Sequential(layers(), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)),
-                      w.device and "emu:12KiB")
+        inner = World(
+            lambda: nn.Sequential(
+                layers(), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+            ),
+            w.device and "emu:12KiB",
+        )
         if w.device:
             try:
                 inner.manage()
@@ -603,8 +669,13 @@ def named(w):
 @row("where all fits, nothing moves in a step; what is read of the parameters comes once")
 def still(w):
     def moved():
-        stats = w.client.stats() if w.device == CAPACITIES[-1] else {"total": {"h2d": 0, "d2h": 0}, "faults": 0}
+        stats = (
+            w.client.stats()
+            if w.device == CAPACITIES[-1]
+            else {"total": {"h2d": 0, "d2h": 0}, "faults": 0}
+        )
         return [stats["total"]["h2d"], stats["total"]["d2h"], stats["faults"]]
+
     out = w.train(3)
     before = moved()
     out += w.train(2, 3)
@@ -623,14 +694,21 @@ def after_accumulation(w):
     return []
 
 
-@row("an embedding with `max_norm`, which writes its weight in forward", "written in place between forward and",
-     make=lambda: nn.Embedding(8, WIDTH, max_norm=0.1))
+@row(
+    "an embedding with `max_norm`, which writes its weight in forward",
+    "written in place between forward and",
+    make=lambda: nn.Embedding(8, WIDTH, max_norm=0.1),
+)
 def max_norm(w):
     w.model(torch.arange(8)).sum().backward()
     return []
 
 
-@row("a module of `torch.jit.script`", "is compiled by torch.jit", make=lambda: torch.jit.script(layers()))
+@row(
+    "a module of `torch.jit.script`",
+    "is compiled by torch.jit",
+    make=lambda: torch.jit.script(layers()),
+)
 def scripted(w):
     return []
 
@@ -688,13 +766,19 @@ def sparse(w):
     return out
 
 
-@row("a lazy module that has not seen a batch", "call the model with a batch before",
-     make=lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LazyLinear(WIDTH)))
+@row(
+    "a lazy module that has not seen a batch",
+    "call the model with a batch before",
+    make=lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LazyLinear(WIDTH)),
+)
 def lazy(w):
     return []
 
 
-@row("parameters on the meta device", "is on the meta device and has no values",
-     make=lambda: nn.Linear(WIDTH, WIDTH, device="meta"))
+@row(
+    "parameters on the meta device",
+    "is on the meta device and has no values",
+    make=lambda: nn.Linear(WIDTH, WIDTH, device="meta"),
+)
 def meta(w):
     return []

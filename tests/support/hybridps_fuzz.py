@@ -48,10 +48,14 @@ CUDA = ""  # the device
 LENGTH = 1  # of models and programs; with another length a seed gives another program
 LOST = 75  # the status of a child whose device is lost
 REFUSALS = (  # messages that are allowed instead of a result
-    "needs .* of device memory at once", "written in place between forward and",
-    "memory of .*two parameters in the same memory", "this step needs all state on the host at once",
-    "is requested between a backward with create_graph", "has no exp_avg.*, but a step",
-    "was used after its content had ended", "native Adam counts whole ones",
+    "needs .* of device memory at once",
+    "written in place between forward and",
+    "memory of .*two parameters in the same memory",
+    "this step needs all state on the host at once",
+    "is requested between a backward with create_graph",
+    "has no exp_avg.*, but a step",
+    "was used after its content had ended",
+    "native Adam counts whole ones",
 )
 
 
@@ -64,6 +68,7 @@ class Lost(Wrong):
 
 
 # ---- models ----
+
 
 class Residual(nn.Module):
     def __init__(self, inner):
@@ -108,16 +113,21 @@ def make_block(rng, depth):
     if kind == 4:
         return Borrower(rng.randrange(3))
     if kind == 5:
-        return nn.Sequential(nn.Linear(WIDTH, 3 * WIDTH), nn.ReLU(inplace=True),
-                             nn.Linear(3 * WIDTH, WIDTH))
+        return nn.Sequential(
+            nn.Linear(WIDTH, 3 * WIDTH), nn.ReLU(inplace=True), nn.Linear(3 * WIDTH, WIDTH)
+        )
     wrap = Residual if kind == 6 else Checkpointed
     return wrap(nn.Sequential(make_block(rng, 0), make_block(rng, 0)))
 
 
 def make_model(rng):
     torch.manual_seed(rng.randrange(1 << 30))
-    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), *(make_block(rng, 1) for _ in range(rng.randint(1, 3 * LENGTH))))
-    linears = [m for m in model.modules() if type(m) is nn.Linear and m.in_features == m.out_features]
+    model = nn.Sequential(
+        nn.Linear(WIDTH, WIDTH), *(make_block(rng, 1) for _ in range(rng.randint(1, 3 * LENGTH)))
+    )
+    linears = [
+        m for m in model.modules() if type(m) is nn.Linear and m.in_features == m.out_features
+    ]
     if len(linears) > 1 and rng.random() < 0.2:
         linears[-1].weight = linears[0].weight
     if rng.random() < 0.2:
@@ -141,10 +151,13 @@ def make_optimizer(rng, params):
 
 def make_way(rng):
     # One chunk a page: seven pages hold barely more than a block and its gradients.
-    way = {"device": f"emu:{rng.choice((28, 40, 56, 96, 512))}KiB",
-           "mode": rng.choice(("copy", "move")),
-           "policy": rng.choice(("opt", "lru", "fifo", "random")), "prefetch": rng.choice((0, -1)),
-           "chunk_bytes": rng.choice((0, 4096))}
+    way = {
+        "device": f"emu:{rng.choice((28, 40, 56, 96, 512))}KiB",
+        "mode": rng.choice(("copy", "move")),
+        "policy": rng.choice(("opt", "lru", "fifo", "random")),
+        "prefetch": rng.choice((0, -1)),
+        "chunk_bytes": rng.choice((0, 4096)),
+    }
     if rng.random() < 0.2:
         way["optimizer_device"] = "host"
     return way
@@ -154,15 +167,24 @@ def on_cuda(way, optimizers):
     """The same in the GPU's unit of memory, which is 512 pages; bits as with foreach=False."""
     size = int(way["device"][4:-3]) * 512
     host = way.pop("optimizer_device", "") == "host"
-    adams = all(type(o) in (torch.optim.Adam, torch.optim.AdamW) and not o.defaults["amsgrad"] for o in optimizers)
+    adams = all(
+        type(o) in (torch.optim.Adam, torch.optim.AdamW) and not o.defaults["amsgrad"]
+        for o in optimizers
+    )
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["foreach"] = False
-    return {**way, "device": f"{CUDA}:{size}KiB", "chunk_bytes": way["chunk_bytes"] * 512,
-            "optimizer_device": "device" if adams and not host else "host", "native": adams and not host}
+    return {
+        **way,
+        "device": f"{CUDA}:{size}KiB",
+        "chunk_bytes": way["chunk_bytes"] * 512,
+        "optimizer_device": "device" if adams and not host else "host",
+        "native": adams and not host,
+    }
 
 
 # ---- operations: what a user does, by name ----
+
 
 class Run:
     """One execution of a program."""
@@ -193,7 +215,9 @@ class Run:
         params = list(self.model.parameters())
         found = params[n % len(params)]
         if CUDA:
-            assert found.data is not None  # HybridPS notices the read: in a pass the parameter is kept there
+            assert (
+                found.data is not None
+            )  # HybridPS notices the read: in a pass the parameter is kept there
         return found
 
     @contextlib.contextmanager
@@ -246,9 +270,17 @@ class Run:
 
     def op_fork(self, n):
         """A child, like a DataLoader's worker, that reads what it can."""
+
         def look():
-            return bits([self.param(n), [p.grad for p in self.model.parameters()],
-                         self.model.state_dict(), self.kept[n % len(self.kept)] if self.kept else None])
+            return bits(
+                [
+                    self.param(n),
+                    [p.grad for p in self.model.parameters()],
+                    self.model.state_dict(),
+                    self.kept[n % len(self.kept)] if self.kept else None,
+                ]
+            )
+
         if not self.managed:
             self.seen.append(look())  # a fork would see the same
             return
@@ -289,7 +321,9 @@ class Run:
                 grads = [p.grad for p in trained]
             for op in inner:
                 self.do(op)
-            loss = loss + sum(1e-2 * g.square().sum() for g in grads if g is not None and not g.is_sparse)
+            loss = loss + sum(
+                1e-2 * g.square().sum() for g in grads if g is not None and not g.is_sparse
+            )
             loss.backward()
         self.see(loss)
 
@@ -309,8 +343,10 @@ class Run:
 
     def op_fail(self, data):
         """An exception in the middle of a forward."""
+
         def stop(*_):
             raise ZeroDivisionError
+
         handle = list(self.model)[-1].register_forward_hook(stop)
         try:
             with self.there():
@@ -322,6 +358,7 @@ class Run:
     def op_fail_backward(self, data):
         def stop(_):
             raise ZeroDivisionError
+
         with self.there():
             out = self.model[0](self.batch(data))
             if out.requires_grad:
@@ -359,8 +396,16 @@ class Run:
 
     def op_read(self, n, how):
         p = self.param(n)
-        self.see([lambda: p, lambda: p.data, lambda: p.detach().cpu().numpy().copy(), lambda: p.detach().cpu().norm(),
-                  lambda: p[..., :1].contiguous(), lambda: list(self.model.state_dict().values())][how]())
+        self.see(
+            [
+                lambda: p,
+                lambda: p.data,
+                lambda: p.detach().cpu().numpy().copy(),
+                lambda: p.detach().cpu().norm(),
+                lambda: p[..., :1].contiguous(),
+                lambda: list(self.model.state_dict().values()),
+            ][how]()
+        )
 
     def op_write(self, n, how):
         p = self.param(n)
@@ -382,10 +427,16 @@ class Run:
 
     def op_keep(self, n, how):
         p = self.param(n)
-        makers = [lambda: p.data, lambda: p.detach(), lambda: p.detach().numpy(), lambda: p.grad,
-                  lambda: None if p.grad is None else p.grad.view(-1), lambda: self.model.state_dict(),
-                  lambda: self.optimizers[0].state_dict()["state"],
-                  lambda: dict(self.optimizers[0].state.get(p, {}))]
+        makers = [
+            lambda: p.data,
+            lambda: p.detach(),
+            lambda: p.detach().numpy(),
+            lambda: p.grad,
+            lambda: None if p.grad is None else p.grad.view(-1),
+            lambda: self.model.state_dict(),
+            lambda: self.optimizers[0].state_dict()["state"],
+            lambda: dict(self.optimizers[0].state.get(p, {})),
+        ]
         self.kept.append(makers[how]())
 
     def op_see_kept(self, n):
@@ -416,7 +467,9 @@ class Run:
         self.param(n).requires_grad_(bool(on))
 
     def op_load(self, scale):
-        self.model.load_state_dict({k: v * (0.5 + scale / 4) for k, v in self.model.state_dict().items()})
+        self.model.load_state_dict(
+            {k: v * (0.5 + scale / 4) for k, v in self.model.state_dict().items()}
+        )
 
     def op_copy(self, data):
         with torch.no_grad():
@@ -457,6 +510,7 @@ class Run:
             if p.grad is not None:
                 p.main_grad.add_(p.grad.data)
                 p.grad = None
+
         self.hooks.append((node, node.register_hook(take)))
         self.kept.append(p.main_grad)
 
@@ -512,32 +566,96 @@ class Run:
 
 # Name, weight, and the range of each argument; "ops" are operations that may be nested in a pass.
 TABLE = {
-    "step": (14, 6, 5, 3, 2), "accumulate": (3, 6, 3), "between": (4, 6, "ops"), "graph": (2, 6, 2, "ops"), "evaluate": (3, 6),
-    "write_data": (1, 30, 2), "clip": (1, 1), "fork": (1, 30), "just_step": (1, 2), "zero": (2, 4), "fail": (1, 6), "fail_backward": (1, 6),
-    "thread": (1, 6), "read": (4, 30, 6), "write": (4, 30, 5), "keep": (5, 30, 8), "see_kept": (4, 9),
-    "forget": (1, 9), "write_kept": (2, 9), "swap": (1, 30, 6), "freeze": (1, 30, 2), "load": (1, 3),
-    "copy": (1, 6), "grad": (5, 30, 7), "hook": (1, 30), "state": (4, 30, 9, 2), "state_back": (1, 1),
-    "rate": (1, 2), "head": (1, 5)}
+    "step": (14, 6, 5, 3, 2),
+    "accumulate": (3, 6, 3),
+    "between": (4, 6, "ops"),
+    "graph": (2, 6, 2, "ops"),
+    "evaluate": (3, 6),
+    "write_data": (1, 30, 2),
+    "clip": (1, 1),
+    "fork": (1, 30),
+    "just_step": (1, 2),
+    "zero": (2, 4),
+    "fail": (1, 6),
+    "fail_backward": (1, 6),
+    "thread": (1, 6),
+    "read": (4, 30, 6),
+    "write": (4, 30, 5),
+    "keep": (5, 30, 8),
+    "see_kept": (4, 9),
+    "forget": (1, 9),
+    "write_kept": (2, 9),
+    "swap": (1, 30, 6),
+    "freeze": (1, 30, 2),
+    "load": (1, 3),
+    "copy": (1, 6),
+    "grad": (5, 30, 7),
+    "hook": (1, 30),
+    "state": (4, 30, 9, 2),
+    "state_back": (1, 1),
+    "rate": (1, 2),
+    "head": (1, 5),
+}
 # On CUDA views end with their content, parameters outside of a pass are on the host, children cannot use the device,
 # and unmanaged tensors are elsewhere than managed ones.
-CUDA_TABLE = tuple(name for name in TABLE if name not in (
-    "graph", "fork", "keep", "see_kept", "forget", "write_kept", "swap", "hook", "state_back", "head", "write_data"))
-IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget", "fork", "write_data", "write_kept")
+CUDA_TABLE = tuple(
+    name
+    for name in TABLE
+    if name
+    not in (
+        "graph",
+        "fork",
+        "keep",
+        "see_kept",
+        "forget",
+        "write_kept",
+        "swap",
+        "hook",
+        "state_back",
+        "head",
+        "write_data",
+    )
+)
+IN_A_PASS = (
+    "read",
+    "see_kept",
+    "keep",
+    "evaluate",
+    "grad",
+    "zero",
+    "copy",
+    "forget",
+    "fork",
+    "write_data",
+    "write_kept",
+)
 
 
 def make_op(rng, names):
     names = [n for n in names if n in CUDA_TABLE] if CUDA else names
     name = rng.choices(names, [TABLE[n][0] for n in names])[0]
-    return [name, *(([make_op(rng, IN_A_PASS) for _ in range(rng.randint(1, 3))])
-                    if size == "ops" else rng.randrange(size) for size in TABLE[name][1:])]
+    return [
+        name,
+        *(
+            (
+                ([make_op(rng, IN_A_PASS) for _ in range(rng.randint(1, 3))])
+                if size == "ops"
+                else rng.randrange(size)
+            )
+            for size in TABLE[name][1:]
+        ),
+    ]
 
 
 def make_program(seed):
     rng = random.Random(seed + (1 << 40))
-    return [["step", 0, 0, 0, 0]] + [make_op(rng, tuple(TABLE)) for _ in range(rng.randint(3, 10) * LENGTH)]
+    return [["step", 0, 0, 0, 0]] + [
+        make_op(rng, tuple(TABLE)) for _ in range(rng.randint(3, 10) * LENGTH)
+    ]
 
 
 # ---- running ----
+
 
 def floats_of(value):
     if isinstance(value, torch.Tensor):
@@ -570,7 +688,9 @@ def execute(seed, program, managed):
     run.move("cpu")
     try:
         if managed:
-            client = hybridps.manage(run.model, run.optimizers, manager="none", spill="none", **run.way)
+            client = hybridps.manage(
+                run.model, run.optimizers, manager="none", spill="none", **run.way
+            )
         for number, op in enumerate(program):
             run.seen.append(f"{number} {op[0]}")
             run.do(op)
@@ -594,7 +714,11 @@ def look_after(run):
     run.seen.append("after")
     run.see(list(run.model.parameters()))
     if CUDA:  # everything is back where it came from
-        return "end" if not run.managed or all(p.is_cuda for p in run.model.parameters()) else "raised: not on the device"
+        return (
+            "end"
+            if not run.managed or all(p.is_cuda for p in run.model.parameters())
+            else "raised: not on the device"
+        )
     run.see([p.grad for p in run.model.parameters()])
     for value in run.kept:
         run.see(value)
@@ -607,14 +731,14 @@ def look_after(run):
 
 
 def check(seed, program):
-    """"same", or "refused: ..."; Wrong says what differs."""
+    """ "same", or "refused: ..."; Wrong says what differs."""
     plain, plain_end = execute(seed, program, False)
     seen, end = execute(seed, program, True)
     if "CUDA error" in plain_end + end or "CUDA_ERROR" in end:
         raise Lost(end)
     for number, (a, b) in enumerate(zip(plain, seen)):
         if a != b:
-            at = next(s for s in reversed(plain[:number + 1]) if isinstance(s, str))
+            at = next(s for s in reversed(plain[: number + 1]) if isinstance(s, str))
             raise Wrong(f"differs from plain torch in operation {at}")
     if end.startswith("HybridPSError"):
         for known in REFUSALS:
@@ -631,8 +755,14 @@ def check(seed, program):
 
 def text_of(seed, program):
     run = Run(seed)
-    lines = [f"seed {seed}: {run.way}", f"  {', '.join(type(o).__name__ for o in run.optimizers)}; "
-             f"{sum(p.numel() for p in run.model.parameters())} parameters; {len(run.hooks)} hooks from before"]
+    lines = [
+        f"seed {seed}: {run.way}",
+        (
+            f"  {', '.join(type(o).__name__ for o in run.optimizers)};"
+            f" {sum(p.numel() for p in run.model.parameters())} parameters; {len(run.hooks)} hooks"
+            " from before"
+        ),
+    ]
     return "\n".join(lines + [f"  {n} {op}" for n, op in enumerate(program)])
 
 
@@ -653,7 +783,7 @@ def in_child(seeds, program=None):
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         done = _parse(data)
         results.update(done)
-        seeds = seeds[len(done):]
+        seeds = seeds[len(done) :]
         if code not in (0, LOST) and seeds:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
             results[seeds.pop(0)] = f"WRONG: the process ended by {how}"
@@ -680,9 +810,9 @@ def _parse(data):
     out = {}
     while data:
         size = int.from_bytes(data[:4], "little")
-        seed, result = pickle.loads(data[4:4 + size])
+        seed, result = pickle.loads(data[4 : 4 + size])
         out[seed] = result
-        data = data[4 + size:]
+        data = data[4 + size :]
     return out
 
 
@@ -693,7 +823,7 @@ def shrink(seed):
     while worse:
         worse = False
         for at in reversed(range(len(program))):
-            shorter = program[:at] + program[at + 1:]
+            shorter = program[:at] + program[at + 1 :]
             if shorter and in_child([seed], shorter)[seed].startswith("WRONG"):
                 program, worse = shorter, True
     return program
@@ -740,7 +870,9 @@ def main():
         seed = args.replay if args.replay is not None else args.shrink
         program = make_program(seed) if args.replay is not None else shrink(seed)
         print(text_of(seed, program), flush=True)
-        print((check(seed, program) if args.replay is not None else in_child([seed], program)[seed]))
+        print(
+            (check(seed, program) if args.replay is not None else in_child([seed], program)[seed])
+        )
         return 0
     began = time.process_time()
 
@@ -749,9 +881,12 @@ def main():
             print(f"{seed}: {result[:300]}")
         if args.count > done:
             print(f"{done} of {args.count}", flush=True)
+
     counts, wrong = fuzz(args.seed, args.count, batch=max(200 // args.length, 1), tell=tell)
-    print(f"{dict(counts)}; {os.times().children_user + os.times().children_system:.0f} s of CPU, "
-          f"{time.process_time() - began:.0f} s here")
+    print(
+        f"{dict(counts)}; {os.times().children_user + os.times().children_system:.0f} s of CPU, "
+        f"{time.process_time() - began:.0f} s here"
+    )
     return 1 if wrong else 0
 
 

@@ -33,7 +33,9 @@ class Block(nn.Module):
 
     def forward(self, x, *, causal):
         b, t, c = x.shape
-        q, k, v = (h.view(b, t, 4, c // 4).transpose(1, 2) for h in self.qkv(self.ln1(x)).split(c, 2))
+        q, k, v = (
+            h.view(b, t, 4, c // 4).transpose(1, 2) for h in self.qkv(self.ln1(x)).split(c, 2)
+        )
         scores = q @ k.transpose(2, 3) / (c // 4) ** 0.5
         scores = scores.masked_fill(causal, float("-inf")).softmax(-1)
         x = x + self.out((scores @ v).transpose(1, 2).reshape(b, t, c))
@@ -82,8 +84,16 @@ def make(seed=3, dtype=torch.float32, **shape):
     return Gpt(**shape).to(dtype)
 
 
-def train(model, optimizer, steps=STEPS, accumulate=1, clip=None, evaluate=False, scheduler=None,
-          zeros=False):
+def train(
+    model,
+    optimizer,
+    steps=STEPS,
+    accumulate=1,
+    clip=None,
+    evaluate=False,
+    scheduler=None,
+    zeros=False,
+):
     """The loop of a user who knows nothing of managed memory."""
     losses = []
     data = batches(steps * accumulate)
@@ -137,7 +147,9 @@ class Watch:
         planned as in training. In the last iterations the end is known, which can save a little."""
         last = self.client.stats()
         self.bytes[last["iterations"]] = (last["iteration"]["h2d"], last["iteration"]["d2h"])
-        live = [moved for number, moved in sorted(self.bytes.items()) if number > 0]  # of iterations 0, 1, ...
+        live = [
+            moved for number, moved in sorted(self.bytes.items()) if number > 0
+        ]  # of iterations 0, 1, ...
         self.test.assertEqual(len(live), last["iterations"])
         self.test.assertGreater(len(live), 4)
         if native:
@@ -152,8 +164,24 @@ class Watch:
         with tempfile.NamedTemporaryFile("w") as file:
             json.dump(trace, file)
             file.flush()
-            out = subprocess.run([BUILD / "bin" / "helios", "mem", "replay", file.name, "--policy", "opt", "--mode",
-                                  mode, "-o", "json", *options], capture_output=True, text=True, check=True).stdout
+            out = subprocess.run(
+                [
+                    BUILD / "bin" / "helios",
+                    "mem",
+                    "replay",
+                    file.name,
+                    "--policy",
+                    "opt",
+                    "--mode",
+                    mode,
+                    "-o",
+                    "json",
+                    *options,
+                ],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
         self.test.assertEqual(json.loads(out)["peak_over_avail"], 0)
         return [(i["h2d"], i["d2h"]) for i in json.loads(out)["per_iter"]]
 
@@ -161,7 +189,16 @@ class Watch:
 class Case:
     """Plain torch's losses and final values, computed once; then any number of managed runs to compare."""
 
-    def __init__(self, test, optimizer=adam, native=False, dtype=torch.float32, shape=None, where="host", **loop):
+    def __init__(
+        self,
+        test,
+        optimizer=adam,
+        native=False,
+        dtype=torch.float32,
+        shape=None,
+        where="host",
+        **loop,
+    ):
         self.test, self.optimizer, self.native, self.dtype = test, optimizer, native, dtype
         self.where = where  # where native steps run
         self.shape, self.loop = shape or {}, loop
@@ -174,9 +211,17 @@ class Case:
         model = make(dtype=self.dtype, **self.shape)
         optimizer = self.optimizer(model)
         watch = Watch(self.test, reserved_bytes)
-        with hybridps.manage(model, optimizer, device=f"emu:{int(capacity)}", mode=mode, policy=policy,
-                             native=self.native, chunk_bytes=CHUNK, optimizer_device=self.where,
-                             reserved_bytes=watch.moment) as client:
+        with hybridps.manage(
+            model,
+            optimizer,
+            device=f"emu:{int(capacity)}",
+            mode=mode,
+            policy=policy,
+            native=self.native,
+            chunk_bytes=CHUNK,
+            optimizer_device=self.where,
+            reserved_bytes=watch.moment,
+        ) as client:
             watch.client = client
             losses = train(model, optimizer, **self.loop)
             stats = client.stats()
@@ -193,8 +238,14 @@ class Case:
         pinned = [0]
         model = make(dtype=self.dtype, **self.shape)
         optimizer = self.optimizer(model)
-        with hybridps.manage(model, optimizer, device=f"emu:{self.bytes * 4}",
-                             native=self.native, chunk_bytes=CHUNK, optimizer_device=self.where) as client:
+        with hybridps.manage(
+            model,
+            optimizer,
+            device=f"emu:{self.bytes * 4}",
+            native=self.native,
+            chunk_bytes=CHUNK,
+            optimizer_device=self.where,
+        ) as client:
             access = client.state.pool.access
 
             def measured(group):

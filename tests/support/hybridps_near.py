@@ -29,7 +29,9 @@ _tensors._CUDA = 1  # kDLCPU
 
 def stay(plain: Any) -> Any:
     """Makes `to(DEVICE)` return the tensor itself: it is already there."""
-    return lambda self, *args, **kwargs: self if args and args[0] == DEVICE else plain(self, *args, **kwargs)
+    return lambda self, *args, **kwargs: (
+        self if args and args[0] == DEVICE else plain(self, *args, **kwargs)
+    )
 
 
 def programs(first: int, count: int) -> dict[str, Any]:
@@ -54,8 +56,15 @@ def reuse() -> dict[str, Any]:
         torch.manual_seed(0)
         model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3))).bfloat16()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        with hybridps.manage(model, optimizer, device=device, gradients="reuse", optimizer_device="device", manager="none",
-                             spill="none"):
+        with hybridps.manage(
+            model,
+            optimizer,
+            device=device,
+            gradients="reuse",
+            optimizer_device="device",
+            manager="none",
+            spill="none",
+        ):
             for _ in range(3):
                 optimizer.zero_grad(set_to_none=True)
                 model(torch.ones(4, 64).bfloat16()).float().square().mean().backward()
@@ -66,4 +75,8 @@ def reuse() -> dict[str, Any]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps(programs(int(sys.argv[2]), int(sys.argv[3])) if sys.argv[1] == "programs" else reuse()))
+    print(
+        json.dumps(
+            programs(int(sys.argv[2]), int(sys.argv[3])) if sys.argv[1] == "programs" else reuse()
+        )
+    )

@@ -37,8 +37,16 @@ def plain(**options):
     return alone(lambda: _plain(**options))
 
 
-def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6, no_sync=False, halve=False,
-           world=WORLD):
+def _plain(
+    dtype=torch.float32,
+    clip=None,
+    optimizer=adam,
+    accumulate=1,
+    steps=6,
+    no_sync=False,
+    halve=False,
+    world=WORLD,
+):
     models = [make(dtype=dtype) for _ in range(world)]
     optimizers = [optimizer(m) for m in models]
     losses = [[] for _ in models]
@@ -73,15 +81,34 @@ def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6
     return losses, models[0].state_dict(), optimizers[0].state_dict()
 
 
-def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, optimizer=adam, accumulate=1,
-            steps=6, no_sync=False, halve=False, look=lambda: None, **options):
+def managed(
+    rank,
+    group,
+    capacity=512 << 10,
+    dtype=torch.float32,
+    clip=None,
+    optimizer=adam,
+    accumulate=1,
+    steps=6,
+    no_sync=False,
+    halve=False,
+    look=lambda: None,
+    **options,
+):
     """halve: gradients, between the backwards of a step; "anew": other tensors."""
     model = make(seed=3 + rank, dtype=dtype)  # every rank uses rank 0's values
     step = optimizer(model)
     losses = []
     watch = Watch(unittest.TestCase())
-    with hybridps.manage(model, step, device=f"emu:{int(capacity)}", group=group, chunk_bytes=CHUNK,
-                         reserved_bytes=watch.moment, **options) as client:
+    with hybridps.manage(
+        model,
+        step,
+        device=f"emu:{int(capacity)}",
+        group=group,
+        chunk_bytes=CHUNK,
+        reserved_bytes=watch.moment,
+        **options,
+    ) as client:
         watch.client = client
         stream = data_of(rank, steps * accumulate, group.world)
         for _ in range(steps):
@@ -112,24 +139,33 @@ def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, opt
 
 def minimum(**options):
     """The most bytes that are pinned at once, on any rank."""
+
     def run(rank):
         with hybridps.Group.shm(name(), rank, WORLD) as group:
             model = make()
             step = adam(model)
             most = 0
-            with hybridps.manage(model, step, device=f"emu:{16 * model_bytes(model)}", group=group, chunk_bytes=CHUNK,
-                                 **options) as client:
+            with hybridps.manage(
+                model,
+                step,
+                device=f"emu:{16 * model_bytes(model)}",
+                group=group,
+                chunk_bytes=CHUNK,
+                **options,
+            ) as client:
                 access = client.state.pool.access
 
                 def measured(bundle):
                     nonlocal most
                     access(bundle)
                     most = max(most, client.stats()["pinned"])
+
                 client.state.pool.access = measured
                 x, y = next(batches(1))
                 model(x, targets=y)["loss"].backward()
                 step.step()
             return most
+
     return max(ranks(run))
 
 

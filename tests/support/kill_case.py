@@ -21,7 +21,13 @@ class KillCase(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size=cls.SIZE, tcp=True, env={"HELIOS_GC_GRACE": cls.GRACE, "HELIOS_GC_INTERVAL": "200ms"})
+        cls.c = Cluster(
+            nodes=1,
+            slots=1,
+            size=cls.SIZE,
+            tcp=True,
+            env={"HELIOS_GC_GRACE": cls.GRACE, "HELIOS_GC_INTERVAL": "200ms"},
+        )
         cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
         cls.addClassCleanup(cls.c.run, "down", "--purge")
         cls.c.up()
@@ -36,12 +42,21 @@ class KillCase(unittest.TestCase):
         return self.start(*needs.command("-c", code, *args))
 
     def start(self, *command):
-        env = {**self.c.env, "PYTHONPATH": str(needs.ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        env = {
+            **self.c.env,
+            "PYTHONPATH": str(needs.ROOT / "python"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        return subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
 
     def finish(self, processes):
         """Exit codes and output."""
-        return [(p.returncode, *said) for p, said in [(p, p.communicate(timeout=self.c.limit)) for p in processes]]
+        return [
+            (p.returncode, *said)
+            for p, said in [(p, p.communicate(timeout=self.c.limit)) for p in processes]
+        ]
 
     def known(self):
         """Ids of the catalogue's shards."""
@@ -50,5 +65,12 @@ class KillCase(unittest.TestCase):
     def orphans(self):
         """Shards in the pool that the catalogue does not know, or that are not whole."""
         known = self.known()
-        return [e for e in poolfile.entries(self.pool) if not e.id.startswith(poolfile.MANIFEST)
-                and (e.state in (poolfile.WRITING, poolfile.LEASED) or (e.state == poolfile.SEALED and e.id not in known))]
+        return [
+            e
+            for e in poolfile.entries(self.pool)
+            if not e.id.startswith(poolfile.MANIFEST)
+            and (
+                e.state in (poolfile.WRITING, poolfile.LEASED)
+                or (e.state == poolfile.SEALED and e.id not in known)
+            )
+        ]

@@ -13,9 +13,17 @@ import time
 import urllib.parse
 
 PLURALS = {
-    "pods": "/api/v1", "services": "/api/v1", "configmaps": "/api/v1", "events": "/api/v1", "nodes": "/api/v1",
-    "podgroups": "/apis/scheduling.volcano.sh/v1beta1", "leases": "/apis/coordination.k8s.io/v1",
-    "gangs": "/apis/scheduling.k8s.io/v1alpha3", "vcjobs": "/apis/batch.volcano.sh/v1alpha1", "jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1",
+    "pods": "/api/v1",
+    "services": "/api/v1",
+    "configmaps": "/api/v1",
+    "events": "/api/v1",
+    "nodes": "/api/v1",
+    "podgroups": "/apis/scheduling.volcano.sh/v1beta1",
+    "leases": "/apis/coordination.k8s.io/v1",
+    "gangs": "/apis/scheduling.k8s.io/v1alpha3",
+    "vcjobs": "/apis/batch.volcano.sh/v1alpha1",
+    "jobs": "/apis/batch/v1",
+    "deployments": "/apis/apps/v1",
     "noderesourcetopologies": "/apis/topology.node.k8s.io/v1alpha2",
 }
 CALLED = {"vcjobs": "jobs", "gangs": "podgroups"}  # where two groups have a kind of the same name
@@ -54,7 +62,13 @@ class Refused(Exception):
         self.code, self.reason, self.message, self.retry_after = code, reason, message, retry_after
 
     def status(self):
-        out = {"kind": "Status", "status": "Failure", "code": self.code, "reason": self.reason, "message": self.message}
+        out = {
+            "kind": "Status",
+            "status": "Failure",
+            "code": self.code,
+            "reason": self.reason,
+            "message": self.message,
+        }
         if self.retry_after:
             out["details"] = {"retryAfterSeconds": self.retry_after}
         return out
@@ -65,33 +79,39 @@ class Server:
 
     def __init__(self):
         self.lock = threading.RLock()
-        self.news = collections.defaultdict(lambda: threading.Condition(self.lock))  # one per plural
-        self.objects = {}       # (plural, namespace, name) -> object
-        self.history = []       # (version, plural, before, after, time), one for every version from FIRST
+        self.news = collections.defaultdict(
+            lambda: threading.Condition(self.lock)
+        )  # one per plural
+        self.objects = {}  # (plural, namespace, name) -> object
+        self.history = (
+            []
+        )  # (version, plural, before, after, time), one for every version from FIRST
         self.version = FIRST
-        self.oldest = 0         # older versions are forgotten
+        self.oldest = 0  # older versions are forgotten
         self.uids = 0
-        self.cut = 0            # bytes of one piece of a watch; 0 = whole lines
+        self.cut = 0  # bytes of one piece of a watch; 0 = whole lines
         self.bookmark_s = 1.0
-        self.window_s = 1e9     # watches end sooner than requested
-        self.absent = set()     # plurals that are not known
-        self.refusals = []      # [plural, verb, how often, Refused]
-        self.quotas = {}        # plural -> objects that there may be; more are not created
-        self.swallow = 0        # so many patches of ConfigMaps are carried out without an answer
-        self.slow_answers = 0   # so many of them are carried out, and answered when `release` is set
+        self.window_s = 1e9  # watches end sooner than requested
+        self.absent = set()  # plurals that are not known
+        self.refusals = []  # [plural, verb, how often, Refused]
+        self.quotas = {}  # plural -> objects that there may be; more are not created
+        self.swallow = 0  # so many patches of ConfigMaps are carried out without an answer
+        self.slow_answers = 0  # so many of them are carried out, and answered when `release` is set
         self.release = threading.Event()
-        self.late = {}          # plural -> delay of its watches in seconds
-        self.sent = {}          # plural -> the newest version that a watch sent
-        self.page = 500         # objects in a page of a list, at most
+        self.late = {}  # plural -> delay of its watches in seconds
+        self.sent = {}  # plural -> the newest version that a watch sent
+        self.page = 500  # objects in a page of a list, at most
         self.between_pages = None  # called before every page but the first
-        self.bulk = {}          # plural -> bytes of padding in every object
-        self.stale_lists = 0    # so many lists show the state before the last change
-        self.requests = []      # (verb, plural, name) of requests whose sender identifies itself: Helios' programs
-        self.patched = []       # (name, text) of every accepted patch of a ConfigMap
-        self.generation = 0     # a change ends the watches of before
-        self.silent = False     # watches are not answered
-        self.nonsense = b""     # what a watch that accepts Protocol Buffers gets instead
-        self.amnesia = False    # every version that a watch asks for is too old
+        self.bulk = {}  # plural -> bytes of padding in every object
+        self.stale_lists = 0  # so many lists show the state before the last change
+        self.requests = (
+            []
+        )  # (verb, plural, name) of requests whose sender identifies itself: Helios' programs
+        self.patched = []  # (name, text) of every accepted patch of a ConfigMap
+        self.generation = 0  # a change ends the watches of before
+        self.silent = False  # watches are not answered
+        self.nonsense = b""  # what a watch that accepts Protocol Buffers gets instead
+        self.amnesia = False  # every version that a watch asks for is too old
         self.open = set()
 
     # ---- what is stored ----
@@ -149,7 +169,12 @@ class Server:
         with self.lock:
             there = self.objects.get((plural, namespace, name), {})
             if plural == "pods" and grace > 0 and "nodeName" in there.get("spec", {}):
-                self.patch(plural, namespace, name, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+                self.patch(
+                    plural,
+                    namespace,
+                    name,
+                    {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+                )
                 return
             before = self.objects.pop((plural, namespace, name), None)
             if before is None:
@@ -174,10 +199,22 @@ class Server:
 
     def kubeconfig(self, path, **cluster):
         """Any token is accepted."""
-        path.write_text(json.dumps({
-            "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}", **cluster}}],
-            "users": [{"name": "u", "user": {"token": "t"}}]}), encoding="utf-8")
+        path.write_text(
+            json.dumps(
+                {
+                    "current-context": "c",
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                    "clusters": [
+                        {
+                            "name": "c",
+                            "cluster": {"server": f"http://127.0.0.1:{self.port}", **cluster},
+                        }
+                    ],
+                    "users": [{"name": "u", "user": {"token": "t"}}],
+                }
+            ),
+            encoding="utf-8",
+        )
         return path
 
     # ---- serving ----
@@ -227,16 +264,22 @@ class Server:
 
     def _resources(self, base):
         """What discovery answers for a group's version."""
-        names = [CALLED.get(p, p) for p, of in PLURALS.items() if of == base and p not in self.absent]
+        names = [
+            CALLED.get(p, p) for p, of in PLURALS.items() if of == base and p not in self.absent
+        ]
         if not names:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
-        return {"kind": "APIResourceList", "groupVersion": base.split("/", 2)[2], "resources": [{"name": n} for n in names]}
+        return {
+            "kind": "APIResourceList",
+            "groupVersion": base.split("/", 2)[2],
+            "resources": [{"name": n} for n in names],
+        }
 
     def _parse(self, path):
         for plural, base in PLURALS.items():
             if not path.startswith(base + "/"):
                 continue
-            rest = path[len(base) + 1:].split("/")
+            rest = path[len(base) + 1 :].split("/")
             namespace = None
             if rest[0] == "namespaces" and len(rest) > 2:
                 namespace, rest = rest[1], rest[2:]
@@ -254,7 +297,13 @@ class Server:
                 self._send(h, 200, self._resources(url.path))
                 return
             plural, namespace, name = self._parse(url.path)
-            verb = "WATCH" if "watch" in query else "LIST" if h.command == "GET" and name is None else h.command
+            verb = (
+                "WATCH"
+                if "watch" in query
+                else "LIST"
+                if h.command == "GET" and name is None
+                else h.command
+            )
             query["ours"] = (h.headers.get("user-agent") or "").startswith("helios/")
             if query["ours"]:
                 with self.lock:
@@ -265,7 +314,9 @@ class Server:
             if verb == "WATCH":
                 self._watch(h, plural, {**query, "namespace": namespace})
                 return
-            answer = self._answer(verb, plural, namespace, name, {**query, "namespace": namespace}, body, h)
+            answer = self._answer(
+                verb, plural, namespace, name, {**query, "namespace": namespace}, body, h
+            )
         except Refused as r:
             self._send(h, r.code, r.status(), r.retry_after)
             return
@@ -284,9 +335,16 @@ class Server:
 
     @staticmethod
     def _as_asked(h, obj):
-        if "as=PartialObjectMetadata" not in (h.headers.get("accept") or "") or "metadata" not in obj:
+        if (
+            "as=PartialObjectMetadata" not in (h.headers.get("accept") or "")
+            or "metadata" not in obj
+        ):
             return obj
-        return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+        return {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": obj["metadata"],
+        }
 
     def _refuse(self, plural, verb):
         with self.lock:
@@ -301,8 +359,14 @@ class Server:
         with self.lock:
             used, most = sum(key[0] == plural for key in self.objects), self.quotas.get(plural)
             if most is not None and used >= most:
-                raise Refused(403, "Forbidden", f'{plural} "{name}" is forbidden: exceeded quota: team, requested: '
-                                                f"{plural}=1, used: {plural}={used}, limited: {plural}={most}")
+                raise Refused(
+                    403,
+                    "Forbidden",
+                    (
+                        f'{plural} "{name}" is forbidden: exceeded quota: team, requested: '
+                        f'{plural}=1, used: {plural}={used}, limited: {plural}={most}'
+                    ),
+                )
 
     @staticmethod
     def _send(h, code, doc, retry_after=0):
@@ -321,7 +385,9 @@ class Server:
         if verb == "GET":
             return self.get(plural, namespace, name)
         if verb == "POST" and name is not None:  # a binding
-            return self.patch(plural, namespace, name, {"spec": {"nodeName": body["target"]["name"]}})
+            return self.patch(
+                plural, namespace, name, {"spec": {"nodeName": body["target"]["name"]}}
+            )
         if verb == "POST":
             meta = body["metadata"]
             if namespace is not None:
@@ -351,10 +417,14 @@ class Server:
         if obj is None or namespace not in (None, obj["metadata"].get("namespace")):
             return False
         labels = obj["metadata"].get("labels", {})
-        return all(labels.get(k) == v for k, _, v in (s.partition("=") for s in selector.split(",") if s))
+        return all(
+            labels.get(k) == v for k, _, v in (s.partition("=") for s in selector.split(",") if s)
+        )
 
     def _list(self, plural, query):
-        selector, limit = (query.get("labelSelector", ""), query["namespace"]), min(self.page, int(query.get("limit", 500)))
+        selector, limit = (query.get("labelSelector", ""), query["namespace"]), min(
+            self.page, int(query.get("limit", 500))
+        )
         with self.lock:
             if "continue" in query and query["ours"] and self.between_pages is not None:
                 self.between_pages()
@@ -369,22 +439,30 @@ class Server:
                     objects.pop(key, None)
                 else:
                     objects[key] = before
-            found = sorted((k, v) for k, v in objects.items() if k[0] == plural and self._matches(v, selector))
+            found = sorted(
+                (k, v) for k, v in objects.items() if k[0] == plural and self._matches(v, selector)
+            )
             at = int(query.get("continue", "0/").split("/")[0])
             if at and int(query["continue"].split("/")[1]) < self.oldest:
                 raise Refused(410, "Expired", "the continue token is too old")
             more = {"continue": f"{at + limit}/{version}"} if at + limit < len(found) else {}
-            return {"metadata": {"resourceVersion": str(version), **more},
-                    "items": [v for _, v in found[at:at + limit]]}  # stored objects are never changed in place
+            return {
+                "metadata": {"resourceVersion": str(version), **more},
+                "items": [v for _, v in found[at : at + limit]],
+            }  # stored objects are never changed in place
 
     def _watch(self, h, plural, query):
-        selector, at = (query.get("labelSelector", ""), query["namespace"]), int(query["resourceVersion"])
+        selector, at = (query.get("labelSelector", ""), query["namespace"]), int(
+            query["resourceVersion"]
+        )
         until = time.monotonic() + min(float(query.get("timeoutSeconds", 300)), self.window_s)
         while self.silent:
             time.sleep(STEP_S)
         nonsense = self.nonsense if PROTOBUF in h.headers.get("Accept", "") else b""
         h.send_response(200)
-        h.send_header("Content-Type", f"{PROTOBUF};stream=watch" if nonsense else "application/json")
+        h.send_header(
+            "Content-Type", f"{PROTOBUF};stream=watch" if nonsense else "application/json"
+        )
         h.send_header("Transfer-Encoding", "chunked")
         h.end_headers()
         if nonsense:
@@ -392,15 +470,25 @@ class Server:
         with self.lock:
             generation = self.generation
             if at < self.oldest or self.amnesia:
-                self._chunk(h, {"type": "ERROR", "object": Refused(410, "Expired", "too old").status()})
+                self._chunk(
+                    h, {"type": "ERROR", "object": Refused(410, "Expired", "too old").status()}
+                )
                 until = 0
         bookmark = time.monotonic() + self.bookmark_s
         while time.monotonic() < until:
             with self.lock:
                 happened = time.monotonic() - self.late.get(plural, 0)
-                news = [e for e in self.history[max(at - FIRST, 0):] if e[1] == plural and e[4] <= happened]
+                news = [
+                    e
+                    for e in self.history[max(at - FIRST, 0) :]
+                    if e[1] == plural and e[4] <= happened
+                ]
                 if not news and generation == self.generation:
-                    self.news[plural].wait(STEP_S * 5 if plural in self.late else min(until, bookmark) - time.monotonic())
+                    self.news[plural].wait(
+                        STEP_S * 5
+                        if plural in self.late
+                        else min(until, bookmark) - time.monotonic()
+                    )
                 if generation != self.generation:
                     h.close_connection = True
                     h.connection.shutdown(2)  # in the middle, without an end
@@ -409,18 +497,26 @@ class Server:
                 was, is_now = self._matches(before, selector), self._matches(after, selector)
                 kind = "MODIFIED" if was and is_now else "ADDED" if is_now else "DELETED"
                 if was or is_now:
-                    self._chunk(h, {"type": kind, "object": self._as_asked(h, after if after is not None else before)})
+                    self._chunk(
+                        h,
+                        {
+                            "type": kind,
+                            "object": self._as_asked(h, after if after is not None else before),
+                        },
+                    )
                 at = self.sent[plural] = version
             if time.monotonic() > bookmark:
                 bookmark += self.bookmark_s
-                self._chunk(h, {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(at)}}})
+                self._chunk(
+                    h, {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(at)}}}
+                )
         h.wfile.write(b"0\r\n\r\n")
 
     def _chunk(self, h, event):
         line = json.dumps(event).encode() + b"\n"
         step = self.cut or len(line)
         for i in range(0, len(line), step):
-            self._piece(h, line[i:i + step])
+            self._piece(h, line[i : i + step])
 
     @staticmethod
     def _piece(h, piece):
@@ -480,11 +576,17 @@ class Client:
                 doc = json.loads(answer)
             except ValueError:
                 doc = {}
-            raise Refused(r.status, doc.get("reason", ""), f"{verb} {path}: {doc.get('message', answer[:300])}")
+            raise Refused(
+                r.status,
+                doc.get("reason", ""),
+                f"{verb} {path}: {doc.get('message', answer[:300])}",
+            )
         return answer
 
     def call(self, verb, path, body=None, kind="application/json"):
-        return json.loads(self.text(verb, path, json.dumps(body) if body is not None else None, kind) or b"null")
+        return json.loads(
+            self.text(verb, path, json.dumps(body) if body is not None else None, kind) or b"null"
+        )
 
     def create(self, plural, obj):
         return self.call("POST", path_of(plural, obj["metadata"].get("namespace")), obj)
@@ -495,8 +597,16 @@ class Client:
 
     def bind(self, namespace, pod, node):
         """Binds the pod, as a scheduler does."""
-        return self.call("POST", path_of("pods", namespace, pod) + "/binding", {
-            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"kind": "Node", "name": node}})
+        return self.call(
+            "POST",
+            path_of("pods", namespace, pod) + "/binding",
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": pod},
+                "target": {"kind": "Node", "name": node},
+            },
+        )
 
     def get(self, plural, namespace, name):
         return self.call("GET", path_of(plural, namespace, name))
@@ -504,7 +614,11 @@ class Client:
     def list(self, plural, namespace):
         items, more = [], ""
         while True:
-            page = self.call("GET", path_of(plural, namespace) + (f"?continue={urllib.parse.quote(more)}" if more else ""))
+            page = self.call(
+                "GET",
+                path_of(plural, namespace)
+                + (f"?continue={urllib.parse.quote(more)}" if more else ""),
+            )
             items += page["items"]
             more = page["metadata"].get("continue")
             if not more:
@@ -516,9 +630,16 @@ class Client:
         return bool(self.call("GET", path_of(plural, namespace) + query)["items"])
 
     def delete(self, plural, namespace, name, grace=0):
-        return self.call("DELETE", path_of(plural, namespace, name),
-                         {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace,
-                          "propagationPolicy": "Background"})
+        return self.call(
+            "DELETE",
+            path_of(plural, namespace, name),
+            {
+                "kind": "DeleteOptions",
+                "apiVersion": "v1",
+                "gracePeriodSeconds": grace,
+                "propagationPolicy": "Background",
+            },
+        )
 
 
 def client_of(server):

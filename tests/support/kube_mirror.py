@@ -46,8 +46,11 @@ class Mirror:
         meta = obj["metadata"]
         with self.lock:
             known = self.objects.get(meta["name"])
-            if meta["uid"] in self.dead or (known is not None and known["metadata"]["uid"] == meta["uid"] and
-                                            int(known["metadata"]["resourceVersion"]) >= int(meta["resourceVersion"])):
+            if meta["uid"] in self.dead or (
+                known is not None
+                and known["metadata"]["uid"] == meta["uid"]
+                and int(known["metadata"]["resourceVersion"]) >= int(meta["resourceVersion"])
+            ):
                 return
             self.objects[meta["name"]] = obj
         self.news.set()
@@ -69,7 +72,9 @@ class Mirror:
                 while version is not None and not self.ending.is_set():
                     version = self._watch(version)
             except (OSError, http.client.HTTPException, ValueError, kube_api.Refused) as why:
-                self.synced |= getattr(why, "code", None) == 404  # no server of this kind, so there are no objects
+                self.synced |= (
+                    getattr(why, "code", None) == 404
+                )  # no server of this kind, so there are no objects
                 self.ending.wait(AGAIN_S)  # the server is unreachable, or its pages have expired
         self.api.close()
 
@@ -81,7 +86,9 @@ class Mirror:
             page = answer["metadata"]
         there = {o["metadata"]["uid"] for o in found}
         for old in self.all().values():
-            if old["metadata"]["uid"] not in there and int(old["metadata"]["resourceVersion"]) <= int(page["resourceVersion"]):
+            if old["metadata"]["uid"] not in there and int(
+                old["metadata"]["resourceVersion"]
+            ) <= int(page["resourceVersion"]):
                 self.drop(old)
         for obj in found:
             self.take(obj)
@@ -95,8 +102,14 @@ class Mirror:
         headers = {"Authorization": f"Bearer {self.api.token}"} if self.api.token else {}
         began = time.monotonic()
         try:
-            self.connection.request("GET", f"{kube_api.path_of(self.plural, self.namespace)}?watch=true&resourceVersion={version}"
-                                           f"&timeoutSeconds={WINDOW_S}&allowWatchBookmarks=true", headers=headers)
+            self.connection.request(
+                "GET",
+                (
+                    f"{kube_api.path_of(self.plural, self.namespace)}?watch=true&resourceVersion={version}"
+                    f"&timeoutSeconds={WINDOW_S}&allowWatchBookmarks=true"
+                ),
+                headers=headers,
+            )
             answer = self.connection.getresponse()
             if answer.status != 200:
                 return None
@@ -105,7 +118,10 @@ class Mirror:
                 if event["type"] == "ERROR":
                     return None
                 version = event["object"]["metadata"]["resourceVersion"]
-                if event["type"] != "BOOKMARK" and event["object"]["metadata"].get("namespace") == self.namespace:
+                if (
+                    event["type"] != "BOOKMARK"
+                    and event["object"]["metadata"].get("namespace") == self.namespace
+                ):
                     (self.drop if event["type"] == "DELETED" else self.take)(event["object"])
         finally:
             self.connection.close()

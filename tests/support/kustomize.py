@@ -9,7 +9,10 @@ import functools
 
 import yaml
 
-KINDS = {"kustomize.config.k8s.io/v1beta1": "Kustomization", "kustomize.config.k8s.io/v1alpha1": "Component"}
+KINDS = {
+    "kustomize.config.k8s.io/v1beta1": "Kustomization",
+    "kustomize.config.k8s.io/v1alpha1": "Component",
+}
 OF_CLUSTER = ("Namespace", "ClusterRole", "ClusterRoleBinding")
 KEYS = {"apiVersion", "kind", "namespace", "resources", "components", "patches", "images"}
 
@@ -30,12 +33,17 @@ def load(path):
 
 def only(where, found, known):
     if set(found) - set(known):
-        raise Wrong(f"{where}: {sorted(set(found) - set(known))} is none of what is rendered here: {sorted(known)}")
+        raise Wrong(
+            f"{where}: {sorted(set(found) - set(known))} is none of what is rendered here:"
+            f" {sorted(known)}"
+        )
 
 
 def matches(o, target):
     only("patch target", target, ("kind", "name"))
-    return o["kind"] == target.get("kind", o["kind"]) and o["metadata"]["name"] == target.get("name", o["metadata"]["name"])
+    return o["kind"] == target.get("kind", o["kind"]) and o["metadata"]["name"] == target.get(
+        "name", o["metadata"]["name"]
+    )
 
 
 def patched(where, o, operations):
@@ -90,7 +98,7 @@ def tag(where, objects, images):
 def build(folder, objects):
     """`objects`: those that a component changes; returns them with its own."""
     path = folder / "kustomization.yaml"
-    k, = load(path)
+    (k,) = load(path)
     only(path, k, KEYS)
     if KINDS.get(k["apiVersion"]) != k["kind"]:
         raise Wrong(f"{path}: {k['apiVersion']} has no {k['kind']}")

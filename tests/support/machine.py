@@ -32,18 +32,42 @@ APART = ("--mount", "--pid", "--net")
 
 def supported():
     """Whether one can be made here."""
-    probe = 'd=$(mktemp -d); mount -t tmpfs t "$d" && mkdir "$d/u" "$d/w" "$d/r" && ' \
-            'mount -t overlay o -o "lowerdir=/,upperdir=$d/u,workdir=$d/w" "$d/r"; rc=$?; umount -R "$d"; rmdir "$d"; exit $rc'
-    return shutil.which("unshare") is not None and shutil.which("ip") is not None and \
-        subprocess.run(["unshare", *APART, "--fork", "sh", "-c", probe], capture_output=True, check=False).returncode == 0
+    probe = (
+        'd=$(mktemp -d); mount -t tmpfs t "$d" && mkdir "$d/u" "$d/w" "$d/r" && mount -t overlay o'
+        ' -o "lowerdir=/,upperdir=$d/u,workdir=$d/w" "$d/r"; rc=$?; umount -R "$d"; rmdir "$d";'
+        ' exit $rc'
+    )
+    return (
+        shutil.which("unshare") is not None
+        and shutil.which("ip") is not None
+        and subprocess.run(
+            ["unshare", *APART, "--fork", "sh", "-c", probe], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
 class Machine:
     def __enter__(self):
         self.started = []
         self.folder = tempfile.TemporaryDirectory(prefix="helios-machine-")
-        self.first = subprocess.Popen(["unshare", *APART, "--fork", "--kill-child", "sh", "-ec", ENTER, "sh", self.folder.name],
-                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.first = subprocess.Popen(
+            [
+                "unshare",
+                *APART,
+                "--fork",
+                "--kill-child",
+                "sh",
+                "-ec",
+                ENTER,
+                "sh",
+                self.folder.name,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         try:
             self.pid = wait_for("the machine to start", self._started, 30)
         except BaseException:
@@ -62,7 +86,11 @@ class Machine:
     def _started(self):
         """Pid of the first process in it."""
         assert self.first.poll() is None, f"the machine did not start: {self.first.stdout.read()}"
-        children = pathlib.Path(f"/proc/{self.first.pid}/task/{self.first.pid}/children").read_text(encoding="ascii").split()
+        children = (
+            pathlib.Path(f"/proc/{self.first.pid}/task/{self.first.pid}/children")
+            .read_text(encoding="ascii")
+            .split()
+        )
         if children and pathlib.Path(f"/proc/{children[0]}/root/run/started").exists():
             return int(children[0])
         return None
@@ -76,12 +104,32 @@ class Machine:
 
     def command(self, *command):
         """The command that runs this one in it."""
-        return ["nsenter", f"--target={self.pid}", *APART, "--root", "env", "-i", "--chdir=/", "HOME=/root", "LANG=C.UTF-8",
-                "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", *map(str, command)]
+        return [
+            "nsenter",
+            f"--target={self.pid}",
+            *APART,
+            "--root",
+            "env",
+            "-i",
+            "--chdir=/",
+            "HOME=/root",
+            "LANG=C.UTF-8",
+            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+            "DEBIAN_FRONTEND=noninteractive",
+            *map(str, command),
+        ]
 
     def run(self, *command, **kwargs):
-        return subprocess.run(self.command(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, timeout=120, check=False, **kwargs)
+        return subprocess.run(
+            self.command(*command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+            **kwargs,
+        )
 
     def said(self, *command):
         done = self.run(*command)
@@ -91,4 +139,8 @@ class Machine:
     def start(self, log, *command):
         """Starts a process that goes on; it ends with the machine."""
         with open(self.path(log), "wb") as file:
-            self.started.append(subprocess.Popen(self.command(*command), stdin=subprocess.DEVNULL, stdout=file, stderr=file))
+            self.started.append(
+                subprocess.Popen(
+                    self.command(*command), stdin=subprocess.DEVNULL, stdout=file, stderr=file
+                )
+            )

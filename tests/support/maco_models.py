@@ -28,8 +28,10 @@ class Llm(nn.Module):
 
     def forward(self, x):
         b, t, c = x.shape
-        q, k, v = (y.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-                   for y in self.qkv(self.norm1(x)).chunk(3, -1))
+        q, k, v = (
+            y.view(b, t, self.heads, c // self.heads).transpose(1, 2)
+            for y in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
         scores = (q @ k.transpose(2, 3)) / (c // self.heads) ** 0.5
         scores = scores + torch.full((t, t), float("-inf")).triu(1)
         x = x + self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c))
@@ -47,13 +49,15 @@ class Dit(nn.Module):
         self.norm1 = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6)
         self.norm2 = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6)
         self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"),
-                                 nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
+        )
         self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
     def forward(self, x, condition):
-        shift1, scale1, gate1, shift2, scale2, gate2 = \
+        shift1, scale1, gate1, shift2, scale2, gate2 = (
             self.modulation(condition).unsqueeze(1).chunk(6, -1)
+        )
         h = self.norm1(x) * (1 + scale1) + shift1
         x = x + gate1 * self.attention(h, h, h, need_weights=False)[0]
         return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
@@ -88,8 +92,9 @@ class SplitLlm(nn.Module):
     def forward(self, x):
         h = gathered(self.norm1(x))
         t, b, _ = h.shape
-        q, k, v = (y.reshape(t, b * self.heads, -1).transpose(0, 1)
-                   for y in self.qkv(h).chunk(3, -1))
+        q, k, v = (
+            y.reshape(t, b * self.heads, -1).transpose(0, 1) for y in self.qkv(h).chunk(3, -1)
+        )
         scores = q @ k.transpose(1, 2) / q.shape[-1] ** 0.5
         scores = scores + torch.full((t, t), float("-inf")).triu(1)
         h = (scores.softmax(-1) @ v).transpose(0, 1).reshape(t, b, -1)
@@ -117,12 +122,12 @@ class SplitDit(nn.Module):
         own = self.modulation(F.silu(condition))
         parts = [torch.empty_like(own) for _ in range(self.world)]
         dist.all_gather(parts, own)
-        shift1, scale1, gate1, shift2, scale2, gate2 = \
+        shift1, scale1, gate1, shift2, scale2, gate2 = (
             torch.cat(parts, -1).unsqueeze(1).chunk(6, -1)
+        )
         b, t, _ = x.shape
         h = self.norm1(x) * (1 + scale1) + shift1
-        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2)
-                   for y in self.qkv(h).chunk(3, -1))
+        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.qkv(h).chunk(3, -1))
         h = (q @ k.transpose(2, 3) / q.shape[-1] ** 0.5).softmax(-1) @ v
         h = self.out(h.transpose(1, 2).reshape(b, t, -1))
         dist.all_reduce(h)
@@ -144,6 +149,7 @@ def teach_gloo():
         whole = input.clone()
         reduce(whole, op, group)
         output.copy_(whole.view(-1, *output.shape)[dist.get_rank(group)])
+
     for name in ("all_gather_into_tensor", "_all_gather_base"):
         setattr(dist, name, into_tensor)
     for name in ("reduce_scatter_tensor", "_reduce_scatter_base"):

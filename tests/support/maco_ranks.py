@@ -14,12 +14,19 @@ from ranks import ranks
 def on_ranks(run: Callable[[int], Any], world: int = 2) -> list[Any]:
     """run(rank) with torch.distributed over gloo."""
     with tempfile.TemporaryDirectory() as folder:
+
         def child(rank: int) -> Any:
             torch.set_num_threads(1)
-            dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world,
-                                    timeout=datetime.timedelta(seconds=120))
+            dist.init_process_group(
+                "gloo",
+                init_method=f"file://{folder}/store",
+                rank=rank,
+                world_size=world,
+                timeout=datetime.timedelta(seconds=120),
+            )
             dist.barrier()  # a rank that leaves early breaks the others' connections
             return run(rank)
+
         return ranks(child, world)
 
 

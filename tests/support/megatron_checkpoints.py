@@ -34,7 +34,11 @@ NAMES = {torch.bfloat16: "BF16", torch.float32: "F32"}
 
 
 # The state of a parameter's element; where there is an FP32 copy, its bits differ from the parameter's.
-KINDS = {"exp_avg": lambda t: t.float() * 3 + 1, "exp_avg_sq": lambda t: t.float() ** 2 + 2, "param": lambda t: t.float() * 1.0001}
+KINDS = {
+    "exp_avg": lambda t: t.float() * 3 + 1,
+    "exp_avg_sq": lambda t: t.float() ** 2 + 2,
+    "param": lambda t: t.float() * 1.0001,
+}
 STEP = 19  # of the optimizer; one step was skipped
 WITH_STATE = ("llama", "qwen2", "gpt2", "mixtral", "deepseek_v3_mtp")
 
@@ -51,10 +55,16 @@ def write_safetensors(path, tensors):
     header, at = {}, 0
     for name, tensor in tensors.items():
         size = tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + size]}
+        header[name] = {
+            "dtype": NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + size],
+        }
         at += size
     text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(raw(tensor) for tensor in tensors.values()))
+    path.write_bytes(
+        struct.pack("<Q", len(text)) + text + b"".join(raw(tensor) for tensor in tensors.values())
+    )
 
 
 class Model:
@@ -65,12 +75,23 @@ class Model:
         self.embedding, self.head = {}, {}
         self.layers = [{} for _ in range(LAYERS)]
         self.experts = [[] for _ in range(LAYERS)]  # of each layer, each expert
-        self.mtp = []  # layers that predict more tokens: (tensors beside the layer, the layer, its experts)
+        self.mtp = (
+            []
+        )  # layers that predict more tokens: (tensors beside the layer, the layer, its experts)
         self.tied = self.with_state = False
         self.own_config = False  # args do not tell which family it is
-        self.args = {"num_layers": LAYERS, "hidden_size": HIDDEN, "num_attention_heads": HEADS, "ffn_hidden_size": FFN,
-                     "max_position_embeddings": 64, "norm_epsilon": 1e-6, "bf16": True, "fp16": False,
-                     "untie_embeddings_and_output_weights": True, **args}
+        self.args = {
+            "num_layers": LAYERS,
+            "hidden_size": HIDDEN,
+            "num_attention_heads": HEADS,
+            "ffn_hidden_size": FFN,
+            "max_position_embeddings": 64,
+            "norm_epsilon": 1e-6,
+            "bf16": True,
+            "fp16": False,
+            "untie_embeddings_and_output_weights": True,
+            **args,
+        }
 
     def take(self, name, *shape, dtype=DTYPE):
         self.hf[name] = rand(*shape, dtype=dtype)
@@ -104,13 +125,22 @@ def attention(m, p, out, dim, bias=False, norms=False, groups=GROUPS):
         b = [m.take(f"{p}self_attn.{x}_proj.bias", n) for x, n in rows.items()]
         out["self_attention.linear_qkv.bias"] = by_group(*b, groups), "rows"
     for x in "qk" if norms else "":
-        out[f"self_attention.{x}_layernorm.weight"] = m.take(f"{p}self_attn.{x}_norm.weight", dim), "whole"
-    out["self_attention.linear_proj.weight"] = m.take(p + "self_attn.o_proj.weight", HIDDEN, HEADS * dim), "columns"
+        out[f"self_attention.{x}_layernorm.weight"] = (
+            m.take(f"{p}self_attn.{x}_norm.weight", dim),
+            "whole",
+        )
+    out["self_attention.linear_proj.weight"] = (
+        m.take(p + "self_attn.o_proj.weight", HIDDEN, HEADS * dim),
+        "columns",
+    )
 
 
 def gated(m, hf, names, ffn):
     pair = torch.stack([m.take(f"{hf}{names[i]}.weight", ffn, HIDDEN) for i in range(2)])
-    return {"linear_fc1.weight": (pair, "pairs"), "linear_fc2.weight": (m.take(f"{hf}{names[2]}.weight", HIDDEN, ffn), "columns")}
+    return {
+        "linear_fc1.weight": (pair, "pairs"),
+        "linear_fc2.weight": (m.take(f"{hf}{names[2]}.weight", HIDDEN, ffn), "columns"),
+    }
 
 
 PLAIN = ("gate_proj", "up_proj", "down_proj")
@@ -122,21 +152,43 @@ def mlp(m, hf, prefix, out, ffn):
 
 
 def rope_args(**more):
-    return {"position_embedding_type": "rope", "normalization": "RMSNorm", "swiglu": True, "rotary_base": 10000,
-            "group_query_attention": True, "num_query_groups": GROUPS, "add_bias_linear": False, "add_qkv_bias": False,
-            "qk_layernorm": False, **more}
+    return {
+        "position_embedding_type": "rope",
+        "normalization": "RMSNorm",
+        "swiglu": True,
+        "rotary_base": 10000,
+        "group_query_attention": True,
+        "num_query_groups": GROUPS,
+        "add_bias_linear": False,
+        "add_qkv_bias": False,
+        "qk_layernorm": False,
+        **more,
+    }
 
 
 def rope_config(kind, **more):
-    return {"model_type": kind, "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": LAYERS,
-            "num_attention_heads": HEADS, "num_key_value_heads": GROUPS, "vocab_size": VOCAB, "max_position_embeddings": 64,
-            "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False, **more}
+    return {
+        "model_type": kind,
+        "hidden_size": HIDDEN,
+        "intermediate_size": FFN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": GROUPS,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        **more,
+    }
 
 
 def llama(kind="llama", tied=False, dim=8, bias=False, norms=False):
     more = {"attention_bias": False} if kind != "qwen2" else {}
-    m = Model(rope_config(kind, tie_word_embeddings=tied, head_dim=dim, **more),
-              rope_args(kv_channels=dim, add_qkv_bias=bias, qk_layernorm=norms))
+    m = Model(
+        rope_config(kind, tie_word_embeddings=tied, head_dim=dim, **more),
+        rope_args(kv_channels=dim, add_qkv_bias=bias, qk_layernorm=norms),
+    )
     if tied:
         m.tie()
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
@@ -144,13 +196,19 @@ def llama(kind="llama", tied=False, dim=8, bias=False, norms=False):
         p = f"model.layers.{i}."
         out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
         attention(m, p, out, dim, bias, norms)
-        out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
+        out["pre_mlp_layernorm.weight"] = (
+            m.take(p + "post_attention_layernorm.weight", HIDDEN),
+            "whole",
+        )
         mlp(m, p + "mlp.", "mlp.", out, FFN)
     return m
 
 
 def gemma():
-    m = Model(rope_config("gemma2", head_dim=8, tie_word_embeddings=True), rope_args(kv_channels=8, swiglu=False))
+    m = Model(
+        rope_config("gemma2", head_dim=8, tie_word_embeddings=True),
+        rope_args(kv_channels=8, swiglu=False),
+    )
     m.tie()
     m.own_config = True
     ends(m, "model.embed_tokens.weight", "model.norm", None)
@@ -158,19 +216,43 @@ def gemma():
         p = f"model.layers.{i}."
         out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
         attention(m, p, out, 8)
-        out["self_attention.linear_proj.post_layernorm.weight"] = \
-            m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
-        out["pre_mlp_layernorm.weight"] = m.take(p + "pre_feedforward_layernorm.weight", HIDDEN), "whole"
+        out["self_attention.linear_proj.post_layernorm.weight"] = (
+            m.take(p + "post_attention_layernorm.weight", HIDDEN),
+            "whole",
+        )
+        out["pre_mlp_layernorm.weight"] = (
+            m.take(p + "pre_feedforward_layernorm.weight", HIDDEN),
+            "whole",
+        )
         mlp(m, p + "mlp.", "mlp.", out, FFN)
-        out["mlp.linear_fc2.post_layernorm.weight"] = m.take(p + "post_feedforward_layernorm.weight", HIDDEN), "whole"
+        out["mlp.linear_fc2.post_layernorm.weight"] = (
+            m.take(p + "post_feedforward_layernorm.weight", HIDDEN),
+            "whole",
+        )
     return m
 
 
 def gpt2():
-    m = Model({"model_type": "gpt2", "n_embd": HIDDEN, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 64, "n_inner": FFN,
-               "vocab_size": VOCAB, "layer_norm_epsilon": 1e-5},
-              {"position_embedding_type": "learned_absolute", "normalization": "LayerNorm", "swiglu": False,
-               "add_bias_linear": True, "num_query_groups": 1, "group_query_attention": False})
+    m = Model(
+        {
+            "model_type": "gpt2",
+            "n_embd": HIDDEN,
+            "n_layer": LAYERS,
+            "n_head": HEADS,
+            "n_positions": 64,
+            "n_inner": FFN,
+            "vocab_size": VOCAB,
+            "layer_norm_epsilon": 1e-5,
+        },
+        {
+            "position_embedding_type": "learned_absolute",
+            "normalization": "LayerNorm",
+            "swiglu": False,
+            "add_bias_linear": True,
+            "num_query_groups": 1,
+            "group_query_attention": False,
+        },
+    )
     m.tie()
     ends(m, "wte.weight", "ln_f", None, biases=True)
     m.embedding["embedding.position_embeddings.weight"] = m.take("wpe.weight", 64, HIDDEN), "whole"
@@ -183,7 +265,10 @@ def gpt2():
         out["self_attention.linear_qkv.weight"] = by_group(q, k, v, HEADS), "rows"
         q, k, v = m.take(p + "attn.c_attn.bias", 3 * HIDDEN).chunk(3)
         out["self_attention.linear_qkv.bias"] = by_group(q, k, v, HEADS), "rows"
-        out["self_attention.linear_proj.weight"] = m.take(p + "attn.c_proj.weight", HIDDEN, HIDDEN).t(), "columns"
+        out["self_attention.linear_proj.weight"] = (
+            m.take(p + "attn.c_proj.weight", HIDDEN, HIDDEN).t(),
+            "columns",
+        )
         out["self_attention.linear_proj.bias"] = m.take(p + "attn.c_proj.bias", HIDDEN), "whole"
         out["mlp.linear_fc1.weight"] = m.take(p + "mlp.c_fc.weight", HIDDEN, FFN).t(), "rows"
         out["mlp.linear_fc1.bias"] = m.take(p + "mlp.c_fc.bias", FFN), "rows"
@@ -193,49 +278,110 @@ def gpt2():
 
 
 def neox():
-    m = Model({"model_type": "gpt_neox", "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": LAYERS,
-               "num_attention_heads": HEADS, "vocab_size": VOCAB, "max_position_embeddings": 64, "tie_word_embeddings": False},
-              {"position_embedding_type": "rope", "normalization": "LayerNorm", "swiglu": False, "add_bias_linear": True})
-    ends(m, "gpt_neox.embed_in.weight", "gpt_neox.final_layer_norm", "embed_out.weight", biases=True)
+    m = Model(
+        {
+            "model_type": "gpt_neox",
+            "hidden_size": HIDDEN,
+            "intermediate_size": FFN,
+            "num_hidden_layers": LAYERS,
+            "num_attention_heads": HEADS,
+            "vocab_size": VOCAB,
+            "max_position_embeddings": 64,
+            "tie_word_embeddings": False,
+        },
+        {
+            "position_embedding_type": "rope",
+            "normalization": "LayerNorm",
+            "swiglu": False,
+            "add_bias_linear": True,
+        },
+    )
+    ends(
+        m, "gpt_neox.embed_in.weight", "gpt_neox.final_layer_norm", "embed_out.weight", biases=True
+    )
     for i, out in enumerate(m.layers):
         p = f"gpt_neox.layers.{i}."
         for kind in ("weight", "bias"):
             tail = (HIDDEN,) if kind == "weight" else ()
             out["input_layernorm." + kind] = m.take(f"{p}input_layernorm.{kind}", HIDDEN), "whole"
-            out["pre_mlp_layernorm." + kind] = m.take(f"{p}post_attention_layernorm.{kind}", HIDDEN), "whole"
+            out["pre_mlp_layernorm." + kind] = (
+                m.take(f"{p}post_attention_layernorm.{kind}", HIDDEN),
+                "whole",
+            )
             # Already ordered by head: q, k, v of the first head, of the second, ...
-            out["self_attention.linear_qkv." + kind] = m.take(f"{p}attention.query_key_value.{kind}", 3 * HIDDEN, *tail), "rows"
-            out["mlp.linear_fc1." + kind] = m.take(f"{p}mlp.dense_h_to_4h.{kind}", FFN, *tail), "rows"
-        out["self_attention.linear_proj.weight"] = m.take(p + "attention.dense.weight", HIDDEN, HIDDEN), "columns"
+            out["self_attention.linear_qkv." + kind] = (
+                m.take(f"{p}attention.query_key_value.{kind}", 3 * HIDDEN, *tail),
+                "rows",
+            )
+            out["mlp.linear_fc1." + kind] = (
+                m.take(f"{p}mlp.dense_h_to_4h.{kind}", FFN, *tail),
+                "rows",
+            )
+        out["self_attention.linear_proj.weight"] = (
+            m.take(p + "attention.dense.weight", HIDDEN, HIDDEN),
+            "columns",
+        )
         out["self_attention.linear_proj.bias"] = m.take(p + "attention.dense.bias", HIDDEN), "whole"
-        out["mlp.linear_fc2.weight"] = m.take(p + "mlp.dense_4h_to_h.weight", HIDDEN, FFN), "columns"
+        out["mlp.linear_fc2.weight"] = (
+            m.take(p + "mlp.dense_4h_to_h.weight", HIDDEN, FFN),
+            "columns",
+        )
         out["mlp.linear_fc2.bias"] = m.take(p + "mlp.dense_4h_to_h.bias", HIDDEN), "whole"
     return m
 
 
 def moe_args(**more):
-    return rope_args(num_experts=EXPERTS, moe_ffn_hidden_size=MOE_FFN, moe_router_topk=2, moe_layer_freq=1,
-                     moe_shared_expert_intermediate_size=None, moe_router_enable_expert_bias=False, **more)
+    return rope_args(
+        num_experts=EXPERTS,
+        moe_ffn_hidden_size=MOE_FFN,
+        moe_router_topk=2,
+        moe_layer_freq=1,
+        moe_shared_expert_intermediate_size=None,
+        moe_router_enable_expert_bias=False,
+        **more,
+    )
 
 
 def mixtral():
-    m = Model(rope_config("mixtral", intermediate_size=MOE_FFN, num_local_experts=EXPERTS, num_experts_per_tok=2), moe_args(kv_channels=8))
+    m = Model(
+        rope_config(
+            "mixtral", intermediate_size=MOE_FFN, num_local_experts=EXPERTS, num_experts_per_tok=2
+        ),
+        moe_args(kv_channels=8),
+    )
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
     for i, out in enumerate(m.layers):
         p = f"model.layers.{i}."
         out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
         attention(m, p, out, 8)
-        out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
-        out["mlp.router.weight"] = m.take(p + "block_sparse_moe.gate.weight", EXPERTS, HIDDEN), "whole"
-        m.experts[i] = [gated(m, f"{p}block_sparse_moe.experts.{e}.", ("w1", "w3", "w2"), MOE_FFN) for e in range(EXPERTS)]
+        out["pre_mlp_layernorm.weight"] = (
+            m.take(p + "post_attention_layernorm.weight", HIDDEN),
+            "whole",
+        )
+        out["mlp.router.weight"] = (
+            m.take(p + "block_sparse_moe.gate.weight", EXPERTS, HIDDEN),
+            "whole",
+        )
+        m.experts[i] = [
+            gated(m, f"{p}block_sparse_moe.experts.{e}.", ("w1", "w3", "w2"), MOE_FFN)
+            for e in range(EXPERTS)
+        ]
     return m
 
 
 def qwen_moe(kind):
     new, dense = kind == "qwen3_moe", [1] if kind == "qwen3_moe" else []
     freq = [0 if i in dense else 1 for i in range(LAYERS)] if dense else 1
-    config = rope_config(kind, moe_intermediate_size=MOE_FFN, num_experts=EXPERTS, mlp_only_layers=dense,
-                         decoder_sparse_step=1, head_dim=8, num_experts_per_tok=2, norm_topk_prob=True)
+    config = rope_config(
+        kind,
+        moe_intermediate_size=MOE_FFN,
+        num_experts=EXPERTS,
+        mlp_only_layers=dense,
+        decoder_sparse_step=1,
+        head_dim=8,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+    )
     args = moe_args(kv_channels=8)
     args.update(qk_layernorm=new, add_qkv_bias=not new, moe_layer_freq=freq)
     if not new:
@@ -247,7 +393,10 @@ def qwen_moe(kind):
         p = f"model.layers.{i}."
         out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
         attention(m, p, out, 8, bias=not new, norms=new)
-        out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
+        out["pre_mlp_layernorm.weight"] = (
+            m.take(p + "post_attention_layernorm.weight", HIDDEN),
+            "whole",
+        )
         if i in dense:
             mlp(m, p + "mlp.", "mlp.", out, FFN)
             continue
@@ -255,7 +404,10 @@ def qwen_moe(kind):
         m.experts[i] = [gated(m, f"{p}mlp.experts.{e}.", PLAIN, MOE_FFN) for e in range(EXPERTS)]
         if not new:
             mlp(m, p + "mlp.shared_expert.", "mlp.shared_experts.", out, 2 * MOE_FFN)
-            out["mlp.shared_experts.gate_weight"] = m.take(p + "mlp.shared_expert_gate.weight", 1, HIDDEN), "whole"
+            out["mlp.shared_experts.gate_weight"] = (
+                m.take(p + "mlp.shared_expert_gate.weight", 1, HIDDEN),
+                "whole",
+            )
     return m
 
 
@@ -263,7 +415,10 @@ def more_tokens(m, head, layer):
     """A layer that predicts one more token, with the tensors beside it; Hugging Face repeats embedding and head in
     it."""
     p, out = f"model.layers.{LAYERS}.", {}
-    beside = {name + ".weight": (m.take(p + name + ".weight", HIDDEN), "whole") for name in ("enorm", "hnorm")}
+    beside = {
+        name + ".weight": (m.take(p + name + ".weight", HIDDEN), "whole")
+        for name in ("enorm", "hnorm")
+    }
     beside["eh_proj.weight"] = m.take(p + "eh_proj.weight", HIDDEN, 2 * HIDDEN), "rows"
     beside["final_layernorm.weight"] = m.take(p + "shared_head.norm.weight", HIDDEN), "whole"
     m.hf[p + "embed_tokens.weight"] = m.hf["model.embed_tokens.weight"]
@@ -273,18 +428,38 @@ def more_tokens(m, head, layer):
 
 
 def glm(kind="glm4_moe"):
-    m = Model(rope_config(kind, head_dim=8, moe_intermediate_size=MOE_FFN, n_routed_experts=EXPERTS, n_shared_experts=1,
-                          first_k_dense_replace=1, use_qk_norm=True, attention_bias=True, num_experts_per_tok=2,
-                          partial_rotary_factor=0.5), moe_args(kv_channels=8))
-    m.args.update(moe_layer_freq=[0] + [1] * (LAYERS - 1), moe_shared_expert_intermediate_size=MOE_FFN, qk_layernorm=True,
-                  add_qkv_bias=True, moe_router_enable_expert_bias=True)
+    m = Model(
+        rope_config(
+            kind,
+            head_dim=8,
+            moe_intermediate_size=MOE_FFN,
+            n_routed_experts=EXPERTS,
+            n_shared_experts=1,
+            first_k_dense_replace=1,
+            use_qk_norm=True,
+            attention_bias=True,
+            num_experts_per_tok=2,
+            partial_rotary_factor=0.5,
+        ),
+        moe_args(kv_channels=8),
+    )
+    m.args.update(
+        moe_layer_freq=[0] + [1] * (LAYERS - 1),
+        moe_shared_expert_intermediate_size=MOE_FFN,
+        qk_layernorm=True,
+        add_qkv_bias=True,
+        moe_router_enable_expert_bias=True,
+    )
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
 
     def layer(i, out):
         p = f"model.layers.{i}."
         out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
         attention(m, p, out, 8, bias=True, norms=True)
-        out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
+        out["pre_mlp_layernorm.weight"] = (
+            m.take(p + "post_attention_layernorm.weight", HIDDEN),
+            "whole",
+        )
         return routed(m, p, i, out, True)
 
     m.experts = [layer(i, out) for i, out in enumerate(m.layers)]
@@ -299,7 +474,10 @@ def routed(m, p, i, out, bias):
         return []
     out["mlp.router.weight"] = m.take(p + "mlp.gate.weight", EXPERTS, HIDDEN), "whole"
     if bias:
-        out["mlp.router.expert_bias"] = m.take(p + "mlp.gate.e_score_correction_bias", EXPERTS, dtype=torch.float32), "whole"
+        out["mlp.router.expert_bias"] = (
+            m.take(p + "mlp.gate.e_score_correction_bias", EXPERTS, dtype=torch.float32),
+            "whole",
+        )
     experts = [gated(m, f"{p}mlp.experts.{e}.", PLAIN, MOE_FFN) for e in range(EXPERTS)]
     mlp(m, p + "mlp.shared_experts.", "mlp.shared_experts.", out, MOE_FFN)
     return experts
@@ -307,18 +485,53 @@ def routed(m, p, i, out, bias):
 
 def deepseek(kind, mtp=False):
     v3, q_lora, kv_lora, nope, rope, v_dim = kind == "deepseek_v3", 24, 16, 8, 4, 6
-    config = rope_config(kind, num_key_value_heads=HEADS, moe_intermediate_size=MOE_FFN, n_routed_experts=EXPERTS,
-                         n_shared_experts=1, first_k_dense_replace=1, kv_lora_rank=kv_lora, qk_nope_head_dim=nope,
-                         qk_rope_head_dim=rope, v_head_dim=v_dim, q_lora_rank=q_lora if v3 else None, num_experts_per_tok=2,
-                         n_group=2 if v3 else 1, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=v3)
+    config = rope_config(
+        kind,
+        num_key_value_heads=HEADS,
+        moe_intermediate_size=MOE_FFN,
+        n_routed_experts=EXPERTS,
+        n_shared_experts=1,
+        first_k_dense_replace=1,
+        kv_lora_rank=kv_lora,
+        qk_nope_head_dim=nope,
+        qk_rope_head_dim=rope,
+        v_head_dim=v_dim,
+        q_lora_rank=q_lora if v3 else None,
+        num_experts_per_tok=2,
+        n_group=2 if v3 else 1,
+        topk_group=1,
+        routed_scaling_factor=2.5,
+        norm_topk_prob=v3,
+    )
     if v3:
-        config.update(scoring_func="sigmoid", rope_scaling={
-            "type": "yarn", "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0,
-            "original_max_position_embeddings": 4096})
-    args = moe_args(multi_latent_attention=True, q_lora_rank=q_lora if v3 else None, kv_lora_rank=kv_lora, qk_head_dim=nope,
-                    qk_pos_emb_head_dim=rope, v_head_dim=v_dim)
-    args.update(moe_layer_freq=[0] + [1] * (LAYERS - 1), moe_shared_expert_intermediate_size=MOE_FFN, qk_layernorm=True,
-                moe_router_enable_expert_bias=v3, group_query_attention=False, num_query_groups=1)
+        config.update(
+            scoring_func="sigmoid",
+            rope_scaling={
+                "type": "yarn",
+                "factor": 40.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "original_max_position_embeddings": 4096,
+            },
+        )
+    args = moe_args(
+        multi_latent_attention=True,
+        q_lora_rank=q_lora if v3 else None,
+        kv_lora_rank=kv_lora,
+        qk_head_dim=nope,
+        qk_pos_emb_head_dim=rope,
+        v_head_dim=v_dim,
+    )
+    args.update(
+        moe_layer_freq=[0] + [1] * (LAYERS - 1),
+        moe_shared_expert_intermediate_size=MOE_FFN,
+        qk_layernorm=True,
+        moe_router_enable_expert_bias=v3,
+        group_query_attention=False,
+        num_query_groups=1,
+    )
     m = Model(config, args)
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
 
@@ -328,16 +541,31 @@ def deepseek(kind, mtp=False):
         out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
         rows = HEADS * (nope + rope)
         if v3:
-            out[a + "linear_q_down_proj.weight"] = m.take(s + "q_a_proj.weight", q_lora, HIDDEN), "whole"
+            out[a + "linear_q_down_proj.weight"] = (
+                m.take(s + "q_a_proj.weight", q_lora, HIDDEN),
+                "whole",
+            )
             out[a + "q_layernorm.weight"] = m.take(s + "q_a_layernorm.weight", q_lora), "whole"
             out[a + "linear_q_up_proj.weight"] = m.take(s + "q_b_proj.weight", rows, q_lora), "rows"
         else:
             out[a + "linear_q_proj.weight"] = m.take(s + "q_proj.weight", rows, HIDDEN), "rows"
-        out[a + "linear_kv_down_proj.weight"] = m.take(s + "kv_a_proj_with_mqa.weight", kv_lora + rope, HIDDEN), "whole"
+        out[a + "linear_kv_down_proj.weight"] = (
+            m.take(s + "kv_a_proj_with_mqa.weight", kv_lora + rope, HIDDEN),
+            "whole",
+        )
         out[a + "kv_layernorm.weight"] = m.take(s + "kv_a_layernorm.weight", kv_lora), "whole"
-        out[a + "linear_kv_up_proj.weight"] = m.take(s + "kv_b_proj.weight", HEADS * (nope + v_dim), kv_lora), "rows"
-        out[a + "linear_proj.weight"] = m.take(s + "o_proj.weight", HIDDEN, HEADS * v_dim), "columns"
-        out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
+        out[a + "linear_kv_up_proj.weight"] = (
+            m.take(s + "kv_b_proj.weight", HEADS * (nope + v_dim), kv_lora),
+            "rows",
+        )
+        out[a + "linear_proj.weight"] = (
+            m.take(s + "o_proj.weight", HIDDEN, HEADS * v_dim),
+            "columns",
+        )
+        out["pre_mlp_layernorm.weight"] = (
+            m.take(p + "post_attention_layernorm.weight", HIDDEN),
+            "whole",
+        )
         return routed(m, p, i, out, v3)
 
     m.experts = [layer(i, out) for i, out in enumerate(m.layers)]
@@ -346,13 +574,25 @@ def deepseek(kind, mtp=False):
     return m
 
 
-FAMILIES = {"llama": llama, "qwen2": lambda: llama("qwen2", tied=True, bias=True), "qwen3": lambda: llama("qwen3", dim=16, norms=True),
-            "gemma2": gemma, "gpt2": gpt2, "gpt_neox": neox, "mixtral": mixtral, "qwen2_moe": lambda: qwen_moe("qwen2_moe"),
-            "qwen3_moe": lambda: qwen_moe("qwen3_moe"), "deepseek_v2": lambda: deepseek("deepseek_v2"),
-            "deepseek_v3": lambda: deepseek("deepseek_v3"), "deepseek_v3_mtp": lambda: deepseek("deepseek_v3", mtp=True), "glm4_moe": glm}
+FAMILIES = {
+    "llama": llama,
+    "qwen2": lambda: llama("qwen2", tied=True, bias=True),
+    "qwen3": lambda: llama("qwen3", dim=16, norms=True),
+    "gemma2": gemma,
+    "gpt2": gpt2,
+    "gpt_neox": neox,
+    "mixtral": mixtral,
+    "qwen2_moe": lambda: qwen_moe("qwen2_moe"),
+    "qwen3_moe": lambda: qwen_moe("qwen3_moe"),
+    "deepseek_v2": lambda: deepseek("deepseek_v2"),
+    "deepseek_v3": lambda: deepseek("deepseek_v3"),
+    "deepseek_v3_mtp": lambda: deepseek("deepseek_v3", mtp=True),
+    "glm4_moe": glm,
+}
 
 
 # ---- cutting ---------------------------------------------------------------------------------------
+
 
 def padded(tensor, rows):
     """The padding of a trained embedding has arbitrary contents."""
@@ -365,7 +605,9 @@ def cut(value, ranks, rank):
         return tensor.contiguous()
     if rule == "pairs":
         return torch.cat([half.chunk(ranks)[rank] for half in tensor]).contiguous()
-    return tensor.chunk(ranks, dim=1 if rule == "columns" else 0)[rank].clone(memory_format=torch.contiguous_format)
+    return tensor.chunk(ranks, dim=1 if rule == "columns" else 0)[rank].clone(
+        memory_format=torch.contiguous_format
+    )
 
 
 def te_name(name, latent, experts):
@@ -373,7 +615,9 @@ def te_name(name, latent, experts):
     if not latent:
         name = name.replace("input_layernorm.", "self_attention.linear_qkv.layer_norm_")
     else:
-        name = name.replace("q_layernorm.", "linear_q_up_proj.layer_norm_").replace("kv_layernorm.", "linear_kv_up_proj.layer_norm_")
+        name = name.replace("q_layernorm.", "linear_q_up_proj.layer_norm_").replace(
+            "kv_layernorm.", "linear_kv_up_proj.layer_norm_"
+        )
     if not experts:
         name = name.replace("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_")
     return name
@@ -390,19 +634,41 @@ def with_padding(m, unit):
 
 
 def namespace(m, split, rows, **more):
-    given = dict(m.args, tensor_model_parallel_size=split["tp"], pipeline_model_parallel_size=split["pp"],
-                 expert_model_parallel_size=split["ep"], expert_tensor_parallel_size=split["etp"], padded_vocab_size=rows,
-                 vocab_size=VOCAB, make_vocab_size_divisible_by=split["unit"] // split["tp"], params_dtype=DTYPE,
-                 virtual_pipeline_model_parallel_size=split["vp"] if split["vp"] > 1 else None,
-                 decoder_first_pipeline_num_layers=None, decoder_last_pipeline_num_layers=None,
-                 attention_backend=http.HTTPStatus.OK,  # an enum of another module
-                 moe_router_load_balancing_type=["aux_loss"], rank=0, **more)
+    given = dict(
+        m.args,
+        tensor_model_parallel_size=split["tp"],
+        pipeline_model_parallel_size=split["pp"],
+        expert_model_parallel_size=split["ep"],
+        expert_tensor_parallel_size=split["etp"],
+        padded_vocab_size=rows,
+        vocab_size=VOCAB,
+        make_vocab_size_divisible_by=split["unit"] // split["tp"],
+        params_dtype=DTYPE,
+        virtual_pipeline_model_parallel_size=split["vp"] if split["vp"] > 1 else None,
+        decoder_first_pipeline_num_layers=None,
+        decoder_last_pipeline_num_layers=None,
+        attention_backend=http.HTTPStatus.OK,  # an enum of another module
+        moe_router_load_balancing_type=["aux_loss"],
+        rank=0,
+        **more,
+    )
     given.setdefault("mtp_num_layers", None)
     return argparse.Namespace(**given)
 
 
 def split_of(**more):
-    split = {"tp": 1, "pp": 1, "ep": 1, "etp": None, "vp": 1, "te": True, "unit": 0, "singles": False, "own": False, **more}
+    split = {
+        "tp": 1,
+        "pp": 1,
+        "ep": 1,
+        "etp": None,
+        "vp": 1,
+        "te": True,
+        "unit": 0,
+        "singles": False,
+        "own": False,
+        **more,
+    }
     split["unit"] = split["unit"] or 8 * split["tp"]
     return split
 
@@ -413,6 +679,7 @@ def write_config(m, directory):
 
 
 # ---- optimizer state -------------------------------------------------------------------------------
+
 
 def trained(name):
     return "_extra_state" not in name and "expert_bias" not in name
@@ -433,8 +700,18 @@ def adam(named, number, fp32_main=True):
             state[len(state)] = {kind: KINDS[kind](tensor) for kind in ("exp_avg", "exp_avg_sq")}
             if number:
                 state[len(state) - 1]["step"] = torch.tensor(float(STEP))
-        groups.append({"lr": 1e-4, "wd_mult": 1.0 if decays else 0.0, "lr_mult": 1.0, "is_expert_parallel": experts,
-                       "is_decoupled_lr": False, "betas": (0.9, 0.95), "step": STEP, "params": list(range(first, len(state)))})
+        groups.append(
+            {
+                "lr": 1e-4,
+                "wd_mult": 1.0 if decays else 0.0,
+                "lr_mult": 1.0,
+                "is_expert_parallel": experts,
+                "is_decoupled_lr": False,
+                "betas": (0.9, 0.95),
+                "step": STEP,
+                "params": list(range(first, len(state))),
+            }
+        )
         main.append([torch.nn.Parameter(KINDS["param"](tensor)) for _, tensor in members])
     inner = {"state": state, "param_groups": groups}
     return {"optimizer": inner, "fp32_from_fp16_params": main} if fp32_main else inner
@@ -449,7 +726,10 @@ def optimizer_of(chunks, split):
             if tensor is not None and trained(name):
                 named.setdefault(group_of(name, tensor, split["ep"] > 1), []).append((name, tensor))
     fp32 = all(tensor.dtype == torch.float32 for members in named.values() for _, tensor in members)
-    each = [{key: members for key, members in named.items() if key[0] == experts} for experts in (False, True)]
+    each = [
+        {key: members for key, members in named.items() if key[0] == experts}
+        for experts in (False, True)
+    ]
     each = [adam(groups, number=split["te"], fp32_main=not fp32) for groups in each if groups]
     return each if len(each) > 1 else each[0]
 
@@ -458,21 +738,33 @@ def write_states(m, directory):
     for kind, of in KINDS.items():
         (directory / kind).mkdir(parents=True)
         (directory / kind / "config.json").write_text(json.dumps(m.config))
-        write_safetensors(directory / kind / "model.safetensors", {name: of(tensor) for name, tensor in m.hf.items()})
+        write_safetensors(
+            directory / kind / "model.safetensors",
+            {name: of(tensor) for name, tensor in m.hf.items()},
+        )
 
 
 # ---- torch -----------------------------------------------------------------------------------------
 
+
 def add_layer(state, prefix, layer, experts, split, place):
     """Adds a layer of one rank; place is (tp, ep). In Megatron's modules the shared experts come after the others."""
     (tp, ep), etp, te = place, split["etp"] or split["tp"], split["te"]
-    shared = {name: cut(value, split["tp"], tp) for name, value in layer.items() if "shared_experts" in name}
+    shared = {
+        name: cut(value, split["tp"], tp)
+        for name, value in layer.items()
+        if "shared_experts" in name
+    }
     for name, value in layer.items():
-        name = te_name(name, "self_attention.linear_kv_down_proj.weight" in layer, experts) if te else name
+        name = (
+            te_name(name, "self_attention.linear_kv_down_proj.weight" in layer, experts)
+            if te
+            else name
+        )
         if name not in shared:
             state[prefix + name] = cut(value, split["tp"], tp)
     count = len(experts) // split["ep"]
-    for i, expert in enumerate(experts[ep * count:(ep + 1) * count]):
+    for i, expert in enumerate(experts[ep * count : (ep + 1) * count]):
         for name, value in expert.items():
             name = f"mlp.experts.{name}{i}" if te else f"mlp.experts.local_experts.{i}.{name}"
             state[prefix + name] = cut(value, etp, tp % etp)
@@ -503,12 +795,21 @@ def rank_state(m, split, place, embedding, head):
     for chunk in range(chunks):
         for local in range(each):
             number = (chunk * split["pp"] + pp) * each + local
-            add_layer(state[chunk], f"decoder.layers.{local}.", m.layers[number], m.experts[number], split, (tp, ep))
+            add_layer(
+                state[chunk],
+                f"decoder.layers.{local}.",
+                m.layers[number],
+                m.experts[number],
+                split,
+                (tp, ep),
+            )
     if pp == split["pp"] - 1:
         for name, value in head.items():
             state[-1][name] = cut(value, split["tp"], tp)
         if m.tied and split["pp"] > 1:
-            state[-1]["output_layer.weight"] = cut(embedding["embedding.word_embeddings.weight"], split["tp"], tp)
+            state[-1]["output_layer.weight"] = cut(
+                embedding["embedding.word_embeddings.weight"], split["tp"], tp
+            )
         add_more_tokens(m, state[-1], split, (tp, ep), embedding)
     return state
 
@@ -519,25 +820,56 @@ def write_torch(m, directory, folder="iter_0000010", iteration=10, **given):
     args = namespace(m, split, rows)
     etp = split["etp"] or split["tp"]
     replicas = max(1, etp * split["ep"] // split["tp"])
-    places = {(pp, tp, (tp + split["tp"] * dp) // etp % split["ep"])  # Megatron counts ranks tp first, then dp
-              for pp in range(split["pp"]) for tp in range(split["tp"]) for dp in range(replicas)}
+    places = {
+        (
+            pp,
+            tp,
+            (tp + split["tp"] * dp) // etp % split["ep"],
+        )  # Megatron counts ranks tp first, then dp
+        for pp in range(split["pp"])
+        for tp in range(split["tp"])
+        for dp in range(replicas)
+    }
     for pp, tp, ep in sorted(places):
-        name = f"mp_rank_{tp:02}" + (f"_{pp:03}" if split["pp"] > 1 else "") + (f"_{ep:03}" if split["ep"] > 1 else "")
+        name = (
+            f"mp_rank_{tp:02}"
+            + (f"_{pp:03}" if split["pp"] > 1 else "")
+            + (f"_{ep:03}" if split["ep"] > 1 else "")
+        )
         state = rank_state(m, split, (pp, tp, ep), embedding, head)
-        chunks = {"model": state[0]} if len(state) == 1 else {f"model{i}": part for i, part in enumerate(state)}
+        chunks = (
+            {"model": state[0]}
+            if len(state) == 1
+            else {f"model{i}": part for i, part in enumerate(state)}
+        )
         into = directory / folder / name
         into.mkdir(parents=True)
-        torch.save({"args": args, "checkpoint_version": 3.0, "iteration": iteration, **chunks,
-                    "optimizer": optimizer_of(state, split) if m.with_state else {"param_groups": [{"lr": 1e-4}]},
-                    "opt_param_scheduler": {"max_lr": 1e-4}, "rng_state": [{"cpu": torch.get_rng_state()}]},
-                   into / "model_optim_rng.pt")
-    (directory / "latest_checkpointed_iteration.txt").write_text("release" if folder == "release" else str(iteration))
+        torch.save(
+            {
+                "args": args,
+                "checkpoint_version": 3.0,
+                "iteration": iteration,
+                **chunks,
+                "optimizer": (
+                    optimizer_of(state, split) if m.with_state else {"param_groups": [{"lr": 1e-4}]}
+                ),
+                "opt_param_scheduler": {"max_lr": 1e-4},
+                "rng_state": [{"cpu": torch.get_rng_state()}],
+            },
+            into / "model_optim_rng.pt",
+        )
+    (directory / "latest_checkpointed_iteration.txt").write_text(
+        "release" if folder == "release" else str(iteration)
+    )
     write_config(m, directory)
 
 
 # ---- torch_dist ------------------------------------------------------------------------------------
 
-OBJECTS = ("decoder.layers.self_attention.linear_qkv._extra_state/shard_0_4", "rng_state/shard_0.0_1.1")  # ShardedObjects
+OBJECTS = (
+    "decoder.layers.self_attention.linear_qkv._extra_state/shard_0_4",
+    "rng_state/shard_0.0_1.1",
+)  # ShardedObjects
 
 
 class Dcp:
@@ -545,30 +877,58 @@ class Dcp:
     0.15 has its own Metadata; earlier versions put mcore_data into torch's."""
 
     def __init__(self, directory, mcore=False):
-        metadata, filesystem = "torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem"
+        metadata, filesystem = (
+            "torch.distributed.checkpoint.metadata",
+            "torch.distributed.checkpoint.filesystem",
+        )
         strategies = "megatron.core.dist_checkpointing.strategies.torch"
-        torch_files.modules("torch.distributed.checkpoint", metadata, filesystem, "megatron", strategies)
+        torch_files.modules(
+            "torch.distributed.checkpoint", metadata, filesystem, "megatron", strategies
+        )
         self.chunk = torch_files.fake(metadata, "ChunkStorageMetadata", "offsets", "sizes")
-        self.info = torch_files.fake(metadata, "TensorStorageMetadata", "properties", "size", "chunks")
+        self.info = torch_files.fake(
+            metadata, "TensorStorageMetadata", "properties", "size", "chunks"
+        )
         self.bytes = torch_files.fake(metadata, "BytesStorageMetadata")
         self.properties = torch_files.fake(metadata, "TensorProperties", "dtype", "requires_grad")
-        self.properties.__getstate__ = lambda it: (it.dtype, torch.strided, it.requires_grad, torch_files.Colour.RED, False)
-        self.properties.__setstate__ = lambda it, state: it.__dict__.update(dtype=state[0], requires_grad=state[2])
+        self.properties.__getstate__ = lambda it: (
+            it.dtype,
+            torch.strided,
+            it.requires_grad,
+            torch_files.Colour.RED,
+            False,
+        )
+        self.properties.__setstate__ = lambda it, state: it.__dict__.update(
+            dtype=state[0], requires_grad=state[2]
+        )
         self.index = torch_files.fake(metadata, "MetadataIndex", "fqn", "offset", "index")
-        self.place = torch_files.fake(filesystem, "_StorageInfo", "relative_path", "offset", "length")
+        self.place = torch_files.fake(
+            filesystem, "_StorageInfo", "relative_path", "offset", "length"
+        )
         self.storage_meta = torch_files.fake(metadata, "StorageMeta", "checkpoint_id", "save_id")
-        self.metadata = torch_files.fake(*(strategies, "MCoreMetadata") if mcore else (metadata, "Metadata"), "state_dict_metadata",
-                                         "planner_data", "storage_data", "storage_meta", "version", "mcore_data")
+        self.metadata = torch_files.fake(
+            *(strategies, "MCoreMetadata") if mcore else (metadata, "Metadata"),
+            "state_dict_metadata",
+            "planner_data",
+            "storage_data",
+            "storage_meta",
+            "version",
+            "mcore_data",
+        )
         self.directory, self.files, self.members, self.places = directory, {}, {}, {}
 
     def put(self, rank, name, whole, begin, tensor):
         """Rank `rank` writes the piece of `name`, of shape `whole`, that begins there; the first rank to write it
         counts."""
-        info = self.members.setdefault(name, self.info(self.properties(tensor.dtype, False), torch.Size(whole), []))
+        info = self.members.setdefault(
+            name, self.info(self.properties(tensor.dtype, False), torch.Size(whole), [])
+        )
         begin = torch.Size(begin)
         if any(chunk.offsets == begin for chunk in info.chunks):
             return
-        self.places[self.index(name, begin, len(info.chunks))] = self.save(rank, tensor.contiguous().clone())
+        self.places[self.index(name, begin, len(info.chunks))] = self.save(
+            rank, tensor.contiguous().clone()
+        )
         info.chunks.append(self.chunk(begin, torch.Size(tensor.shape)))
 
     def save(self, rank, value):
@@ -585,9 +945,23 @@ class Dcp:
             self.places[self.index(name, None, None)] = self.save(0, [None])
         for file in self.files.values():
             file.close()
-        mcore_data = {name: {"nd_reformulated_orig_global_shape": info.size} for name, info in self.members.items() if name not in OBJECTS}
+        mcore_data = {
+            name: {"nd_reformulated_orig_global_shape": info.size}
+            for name, info in self.members.items()
+            if name not in OBJECTS
+        }
         (self.directory / ".metadata").write_bytes(
-            pickle.dumps(self.metadata(self.members, None, self.places, self.storage_meta(None, "id"), "1.0.0", mcore_data)))
+            pickle.dumps(
+                self.metadata(
+                    self.members,
+                    None,
+                    self.places,
+                    self.storage_meta(None, "id"),
+                    "1.0.0",
+                    mcore_data,
+                )
+            )
+        )
 
 
 class OwnDcp:
@@ -603,19 +977,37 @@ class OwnDcp:
 
     def sharded(self, whole, pieces):
         from torch.distributed._shard.metadata import ShardMetadata
-        from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor, ShardedTensorMetadata, TensorProperties
-        cut = [ShardMetadata(list(begin), list(tensor.shape), "rank:0/cpu") for begin, tensor in pieces.items()]
+        from torch.distributed._shard.sharded_tensor import (
+            Shard,
+            ShardedTensor,
+            ShardedTensorMetadata,
+            TensorProperties,
+        )
+
+        cut = [
+            ShardMetadata(list(begin), list(tensor.shape), "rank:0/cpu")
+            for begin, tensor in pieces.items()
+        ]
         properties = TensorProperties(dtype=next(iter(pieces.values())).dtype)
         return ShardedTensor._init_from_local_shards_and_global_metadata(
             [Shard(tensor, it) for it, tensor in zip(cut, pieces.values())],
-            ShardedTensorMetadata(shards_metadata=cut, size=torch.Size(whole), tensor_properties=properties))
+            ShardedTensorMetadata(
+                shards_metadata=cut, size=torch.Size(whole), tensor_properties=properties
+            ),
+        )
 
     def close(self):
         checkpoint = torch_files.own_checkpoint()
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        torch.distributed.init_process_group(
+            "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+        )
         state = {name: self.sharded(*value) for name, value in self.shards.items()}
         state.update({name: [None] for name in OBJECTS})
-        checkpoint.save_state_dict(state, checkpoint.FileSystemWriter(self.directory, single_file_per_rank=True), no_dist=True)
+        checkpoint.save_state_dict(
+            state,
+            checkpoint.FileSystemWriter(self.directory, single_file_per_rank=True),
+            no_dist=True,
+        )
         torch.distributed.destroy_process_group()
 
 
@@ -636,11 +1028,19 @@ class WithState:
             if not self.flat:
                 self.out.put(rank, key, whole, begin, of(tensor))
                 continue
-            blocks, at = [n // size for n, size in zip(whole, tensor.shape)], [b // size for b, size in zip(begin, tensor.shape)]
+            blocks, at = [n // size for n, size in zip(whole, tensor.shape)], [
+                b // size for b, size in zip(begin, tensor.shape)
+            ]
             vector, half = of(tensor).reshape(*[1] * tensor.dim(), -1), tensor.numel() * 3 // 7
             for low, high in ((0, half), (half, tensor.numel())):
                 if low < high:
-                    self.out.put(rank + 100 * (low > 0), key, (*blocks, tensor.numel()), (*at, low), vector[..., low:high])
+                    self.out.put(
+                        rank + 100 * (low > 0),
+                        key,
+                        (*blocks, tensor.numel()),
+                        (*at, low),
+                        vector[..., low:high],
+                    )
 
     def close(self):
         self.out.close()
@@ -662,7 +1062,13 @@ def put_cut(out, rank, name, value, share, axes=(), where=(), singles=False):
             at[0] += i * len(half)
             whole[0] *= 2
         half_name = name + ("_w", "_v")[i] if rule == "pairs" and singles else name
-        out.put(rank, half_name, (*axes, *whole), (*where, *at), part.reshape(*[1] * len(axes), *part.shape))
+        out.put(
+            rank,
+            half_name,
+            (*axes, *whole),
+            (*where, *at),
+            part.reshape(*[1] * len(axes), *part.shape),
+        )
 
 
 def put_layer(out, rank, prefix, layer, experts, split, t, axis=None):
@@ -677,9 +1083,26 @@ def put_layer(out, rank, prefix, layer, experts, split, t, axis=None):
     for e, expert in enumerate(experts):
         for name, value in expert.items():
             if singles:
-                put_cut(out, rank, f"{prefix}mlp.experts.experts.{e}.{name}", value, (etp, t % etp), axes, where, True)
+                put_cut(
+                    out,
+                    rank,
+                    f"{prefix}mlp.experts.experts.{e}.{name}",
+                    value,
+                    (etp, t % etp),
+                    axes,
+                    where,
+                    True,
+                )
             else:
-                put_cut(out, rank, f"{prefix}mlp.experts.experts.{name}", value, (etp, t % etp), (*axes, len(experts)), (*where, e))
+                put_cut(
+                    out,
+                    rank,
+                    f"{prefix}mlp.experts.experts.{name}",
+                    value,
+                    (etp, t % etp),
+                    (*axes, len(experts)),
+                    (*where, e),
+                )
 
 
 def put_rank(m, out, split, place, ends):
@@ -692,7 +1115,16 @@ def put_rank(m, out, split, place, ends):
             put_cut(out, rank, name, value, (tp, t))
     for number in range(pp * each, (pp + 1) * each):
         prefix = "decoder.layers." if alike else f"decoder.layers.{number}."
-        put_layer(out, rank, prefix, m.layers[number], m.experts[number], split, t, (LAYERS, number) if alike else None)
+        put_layer(
+            out,
+            rank,
+            prefix,
+            m.layers[number],
+            m.experts[number],
+            split,
+            t,
+            (LAYERS, number) if alike else None,
+        )
     if pp < split["pp"] - 1:
         return
     for name, value in ends[1].items():
@@ -705,8 +1137,17 @@ def put_rank(m, out, split, place, ends):
 
 def put_optimizer(out):
     """Megatron's distributed optimizer: tensors with the parameters' names, and a buffer with holes."""
-    out.put(0, "optimizer.state.exp_avg.decoder.final_layernorm.weight", (HIDDEN,), (0,), torch.ones(HIDDEN))
-    buffer = "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_0.exp_avg"
+    out.put(
+        0,
+        "optimizer.state.exp_avg.decoder.final_layernorm.weight",
+        (HIDDEN,),
+        (0,),
+        torch.ones(HIDDEN),
+    )
+    buffer = (
+        "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16,"
+        " torch.float32).bucket_idx_0.exp_avg"
+    )
     out.put(0, buffer, (256,), (0,), torch.ones(100))
 
 
@@ -723,13 +1164,27 @@ def write_dist(m, directory, iteration=20, state=None, **given):
             put_rank(m, out, split, (pp, t), (embedding, head))
     put_optimizer(out) if not split["own"] and not state else None
     out.close()
-    torch.save({"args": namespace(m, split, rows), "checkpoint_version": 3.0, "iteration": iteration,
-                "opt_param_scheduler": {"max_lr": 1e-4},
-                "optimizer": {"optimizer": {"param_groups": [{"lr": 1e-4, "step": STEP}]}, "param_state_sharding_type": "any"},
-                "num_floating_point_operations_so_far": 1e15,
-                "content_metadata": {"distrib_optim_sharding_type": "dp_reshardable", "singleton_local_shards": split["singles"]}},
-               folder / "common.pt")
-    (folder / "metadata.json").write_text('{"sharded_backend": "torch_dist", "sharded_backend_version": 1}')
+    torch.save(
+        {
+            "args": namespace(m, split, rows),
+            "checkpoint_version": 3.0,
+            "iteration": iteration,
+            "opt_param_scheduler": {"max_lr": 1e-4},
+            "optimizer": {
+                "optimizer": {"param_groups": [{"lr": 1e-4, "step": STEP}]},
+                "param_state_sharding_type": "any",
+            },
+            "num_floating_point_operations_so_far": 1e15,
+            "content_metadata": {
+                "distrib_optim_sharding_type": "dp_reshardable",
+                "singleton_local_shards": split["singles"],
+            },
+        },
+        folder / "common.pt",
+    )
+    (folder / "metadata.json").write_text(
+        '{"sharded_backend": "torch_dist", "sharded_backend_version": 1}'
+    )
     (directory / "latest_checkpointed_iteration.txt").write_text(str(iteration))
     write_config(m, directory)
 
@@ -751,10 +1206,29 @@ def write_family(directory, name):
     if m.with_state:
         write_states(m, directory / "state")
         write_dist(m, directory / "dist-state-1", tp=2, pp=2, state={"flat": False})
-        write_dist(m, directory / "dist-state-2", tp=2, pp=2, state={"flat": True, "main": "fp32_param", "chained": "chained_0."})
-        write_dist(m, directory / "dist-state-3", tp=4, singles=True, state={"flat": False, "main": "fp32_param"})
+        write_dist(
+            m,
+            directory / "dist-state-2",
+            tp=2,
+            pp=2,
+            state={"flat": True, "main": "fp32_param", "chained": "chained_0."},
+        )
+        write_dist(
+            m,
+            directory / "dist-state-3",
+            tp=4,
+            singles=True,
+            state={"flat": False, "main": "fp32_param"},
+        )
     if torch.__version__.startswith("1.13"):
-        write_dist(m, directory / "dist-5", tp=2, pp=2, te=m.args.get("multi_latent_attention", False), own=True)
+        write_dist(
+            m,
+            directory / "dist-5",
+            tp=2,
+            pp=2,
+            te=m.args.get("multi_latent_attention", False),
+            own=True,
+        )
     if "num_experts" in m.args:
         write_torch(m, directory / "torch-5", tp=2, pp=2, ep=2, te=False)
         write_torch(m, directory / "torch-6", tp=2, ep=4, etp=1)

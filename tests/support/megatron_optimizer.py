@@ -46,11 +46,14 @@ class Distributed:
     def fill(self, values):
         """values(param) gives the main parameter and the moments."""
         for param, (group, order) in self.model_param_group_index_map.items():
-            where = next(b["param_map"][param]["param"] for b in self.buckets() if param in b["param_map"])
+            where = next(
+                b["param_map"][param]["param"] for b in self.buckets() if param in b["param_map"]
+            )
             main, of = self.optimizer.param_groups[group]["params"][order], values(param)
-            main.copy_(of["param"].reshape(-1)[where.start:where.end])
-            self.optimizer.state[main] = {k: of[k].reshape(-1)[where.start:where.end].clone()
-                                          for k in KINDS} | {"step": torch.tensor(4.0)}
+            main.copy_(of["param"].reshape(-1)[where.start : where.end])
+            self.optimizer.state[main] = {
+                k: of[k].reshape(-1)[where.start : where.end].clone() for k in KINDS
+            } | {"step": torch.tensor(4.0)}
 
     def buckets(self):
         return [b for buffer in self.gbuf_ranges for of_type in buffer.values() for b in of_type]

@@ -14,6 +14,7 @@ class ModelCase(unittest.TestCase):
     def session(self, **rank):
         """A rank's session, closed after the test."""
         import helios  # tests that only import and export do not need it
+
         made = helios.Session(self.c.info["controller"], rank=helios.Rank(**rank))
         self.addCleanup(made.close, force=True)
         return made

@@ -23,7 +23,9 @@ def skip(why: str) -> NoReturn:
 def torch() -> ModuleType:
     try:
         import torch as found
-    except ModuleNotFoundError as missing:  # a torch that is installed and can't be imported is a fault
+    except (
+        ModuleNotFoundError
+    ) as missing:  # a torch that is installed and can't be imported is a fault
         if missing.name != "torch":
             raise
         skip(f"torch is not installed ({missing})")
@@ -32,7 +34,12 @@ def torch() -> ModuleType:
 
 def command(script: object, *arguments: object) -> list[str]:
     """Command for a script that uses torch and need not be a process of its own from the start."""
-    return [sys.executable, str(ROOT / "tests" / "support" / "with_torch.py"), str(script), *map(str, arguments)]
+    return [
+        sys.executable,
+        str(ROOT / "tests" / "support" / "with_torch.py"),
+        str(script),
+        *map(str, arguments),
+    ]
 
 
 def job_command(script: object) -> tuple[list[str], dict[str, str]]:

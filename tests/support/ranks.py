@@ -8,8 +8,9 @@ import sys
 from typing import Any, Callable
 
 
-def ranks(run: Callable[[int], Any], world: int = 2, limit: int = 200,
-          dies: tuple[int, ...] = ()) -> list[Any]:
+def ranks(
+    run: Callable[[int], Any], world: int = 2, limit: int = 200, dies: tuple[int, ...] = ()
+) -> list[Any]:
     """Returns what run(rank) returned in each. ``dies``: ranks that end otherwise; limit: seconds."""
     sys.stdout.flush()
     readers, pids = [], []

@@ -18,8 +18,11 @@ from support.cluster import BUILD, wait_for
 
 LABEL = {"ring-controller.atlas": "ascend-910"}
 KEY = "ascend.kubectl.kubernetes.io/ascend-910-configuration"
-KEYS = (KEY, "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
-        "atlas.kubectl.kubernetes.io/ascend-910-configuration")
+KEYS = (
+    KEY,
+    "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
+    "atlas.kubectl.kubernetes.io/ascend-910-configuration",
+)
 WAIT_S = 90  # for what must happen, on a busy machine, too
 INITIALIZING = '{"status":"initializing"}'
 
@@ -33,9 +36,25 @@ class Controller:
         self.log = open(pathlib.Path(self.dir.name) / "log", "w+", encoding="utf-8")
         source = ("--kubeconfig", str(kubeconfig)) if kubeconfig else ()
         self.process = subprocess.Popen(
-            [*before, str(BUILD / "bin" / "helios-ranktable"), *source, "--ready-file", str(self.ready),
-             "--metrics-listen", "127.0.0.1:0", *flags], stderr=self.log, stdin=subprocess.DEVNULL, env=env)
-        wait_for("the program serves", lambda: self.ready.exists() or self.process.poll() is not None, WAIT_S)
+            [
+                *before,
+                str(BUILD / "bin" / "helios-ranktable"),
+                *source,
+                "--ready-file",
+                str(self.ready),
+                "--metrics-listen",
+                "127.0.0.1:0",
+                *flags,
+            ],
+            stderr=self.log,
+            stdin=subprocess.DEVNULL,
+            env=env,
+        )
+        wait_for(
+            "the program serves",
+            lambda: self.ready.exists() or self.process.poll() is not None,
+            WAIT_S,
+        )
         if self.process.poll() is not None:
             raise AssertionError(self.text())
 
@@ -66,17 +85,26 @@ class Controller:
         """Waits until it has checked so often what it should do: counted in its rounds, because a busy machine gives it
         little time."""
         until = self.rounds() + rounds
-        wait_for(f"{rounds} rounds of the controller", lambda: self.rounds() >= until, WAIT_S + rounds)
+        wait_for(
+            f"{rounds} rounds of the controller", lambda: self.rounds() >= until, WAIT_S + rounds
+        )
 
     def leads(self):
         return self.metric("helios_ranktable_leader") == 1
 
     def memory_mib(self, what="VmRSS"):
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith(what)) / 1024
+        return (
+            next(int(line.split()[1]) for line in text.splitlines() if line.startswith(what)) / 1024
+        )
 
     def cpu_s(self):
-        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        fields = (
+            pathlib.Path(f"/proc/{self.process.pid}/stat")
+            .read_text(encoding="ascii")
+            .rsplit(")", 1)[1]
+            .split()
+        )
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self):
@@ -94,32 +122,66 @@ class Controller:
 
 
 def devices(server, count=2):
-    return json.dumps({"pod_name": str(server), "server_id": f"10.1.{server // 250}.{server % 250}", "devices": [
-        {"device_id": str(d), "device_ip": f"10.{2 + d}.{server // 250}.{server % 250}"} for d in range(count)]})
+    return json.dumps(
+        {
+            "pod_name": str(server),
+            "server_id": f"10.1.{server // 250}.{server % 250}",
+            "devices": [
+                {"device_id": str(d), "device_ip": f"10.{2 + d}.{server // 250}.{server % 250}"}
+                for d in range(count)
+            ],
+        }
+    )
 
 
 def job_object(namespace, name, replicas, volume=None, labels=LABEL):
     pod = {"containers": [{"name": "c", "image": "none"}]}
     if volume:
         pod["volumes"] = [{"name": "ascend-910-config", "configMap": {"name": volume}}]
-    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
-            "metadata": {"name": name, "namespace": namespace, "labels": labels},
-            "spec": {"schedulerName": "volcano", "minAvailable": replicas,
-                     "tasks": [{"name": "w", "replicas": replicas, "template": {"spec": pod}}]}}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "schedulerName": "volcano",
+            "minAvailable": replicas,
+            "tasks": [{"name": "w", "replicas": replicas, "template": {"spec": pod}}],
+        },
+    }
 
 
 def pod_object(job, index, version=0, labels=LABEL, name=None):
     meta = job["metadata"]
     limits = {"huawei.com/Ascend910": "2"}
-    return {"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name or f"{meta['name']}-w-{index}", "namespace": meta["namespace"],
-                         "labels": {**labels, "volcano.sh/job-name": meta["name"]},
-                         "annotations": {"volcano.sh/task-spec": "w", "volcano.sh/task-index": str(index),
-                                         "volcano.sh/job-version": str(version)},
-                         "ownerReferences": [{"apiVersion": job["apiVersion"], "kind": "Job", "name": meta["name"],
-                                              "uid": meta["uid"], "controller": True}]},
-            "spec": {"containers": [{"name": "c", "image": "none", "resources": {"limits": limits, "requests": limits}}],
-                     "restartPolicy": "Never"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name or f"{meta['name']}-w-{index}",
+            "namespace": meta["namespace"],
+            "labels": {**labels, "volcano.sh/job-name": meta["name"]},
+            "annotations": {
+                "volcano.sh/task-spec": "w",
+                "volcano.sh/task-index": str(index),
+                "volcano.sh/job-version": str(version),
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": job["apiVersion"],
+                    "kind": "Job",
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {
+            "containers": [
+                {"name": "c", "image": "none", "resources": {"limits": limits, "requests": limits}}
+            ],
+            "restartPolicy": "Never",
+        },
+    }
 
 
 class World:
@@ -131,9 +193,17 @@ class World:
         return self.api.create("vcjobs", job_object(ns or self.ns, name, replicas, volume))
 
     def config_map(self, name="j", ns=None, labels=LABEL):
-        return self.api.create("configmaps", {
-            "metadata": {"name": f"rings-config-{name}", "namespace": ns or self.ns, "labels": labels},
-            "data": {"hccl.json": INITIALIZING, "other": "theirs"}})
+        return self.api.create(
+            "configmaps",
+            {
+                "metadata": {
+                    "name": f"rings-config-{name}",
+                    "namespace": ns or self.ns,
+                    "labels": labels,
+                },
+                "data": {"hccl.json": INITIALIZING, "other": "theirs"},
+            },
+        )
 
     def pod(self, job, index, server=None, rank=None, key=KEY, **how):
         """A pod; with `server`, including what the device plugin and the kubelet add."""
@@ -146,12 +216,16 @@ class World:
 
     def annotate(self, pod, annotations):
         meta = pod["metadata"]
-        self.api.patch("pods", meta["namespace"], meta["name"], {"metadata": {"annotations": annotations}})
+        self.api.patch(
+            "pods", meta["namespace"], meta["name"], {"metadata": {"annotations": annotations}}
+        )
 
     def give(self, pod, server, key=KEY):
         meta = pod["metadata"]
         self.annotate(pod, {key: server if isinstance(server, str) else devices(server)})
-        self.api.patch("pods", meta["namespace"], meta["name"], {"status": {"phase": "Running"}}, status=True)
+        self.api.patch(
+            "pods", meta["namespace"], meta["name"], {"status": {"phase": "Running"}}, status=True
+        )
 
     def delete(self, plural, name, ns=None):
         self.api.delete(plural, ns or self.ns, name)
@@ -168,11 +242,16 @@ class World:
 
     def ranks(self, **where):
         """server -> first rank, once the table is complete."""
+
         def complete():
             table = self.table(**where)
             return table if table["status"] == "completed" else None
+
         table = wait_for("the table is completed", complete, WAIT_S)
-        return {s["server_id"].split(".")[-1]: int(s["device"][0]["rank_id"]) for s in table["server_list"]}
+        return {
+            s["server_id"].split(".")[-1]: int(s["device"][0]["rank_id"])
+            for s in table["server_list"]
+        }
 
     def wait_status(self, status, **where):
         wait_for(f"the table is {status}", lambda: self.table(**where)["status"] == status, WAIT_S)
@@ -226,7 +305,7 @@ class Scenarios(World):
         self.pod(job, 0, server=1)
         self.pod(job, 1, server=2)
         self.wait_status("completed")
-        group, = self.table()["group_list"]
+        (group,) = self.table()["group_list"]
         self.assertEqual([i["pod_name"] for i in group["instance_list"]], ["j-w-0", "j-w-1"])
 
     def test_a_pod_is_replaced_by_one_with_other_devices(self):
@@ -283,10 +362,16 @@ class Scenarios(World):
         self.assertEqual(self.table(name="bad")["status"], "initializing")
 
         def told():
-            return [e for e in self.api.list("events", self.ns)
-                    if e["involvedObject"]["name"] == "bad" and "bad-w-" in e["message"]]
+            return [
+                e
+                for e in self.api.list("events", self.ns)
+                if e["involvedObject"]["name"] == "bad" and "bad-w-" in e["message"]
+            ]
+
         event = wait_for("an event on the job", told, WAIT_S)[0]
-        self.assertEqual((event["type"], event["involvedObject"]["uid"]), ("Warning", bad["metadata"]["uid"]))
+        self.assertEqual(
+            (event["type"], event["involvedObject"]["uid"]), ("Warning", bad["metadata"]["uid"])
+        )
         self.assertIsNone(c.process.poll())
 
     def test_one_name_in_two_namespaces(self):
@@ -327,31 +412,58 @@ class Scenarios(World):
 
     def test_a_deployment_and_a_batch_job(self):
         c = self.controller()
-        template = {"metadata": {"labels": {**LABEL, "deploy-name": "d", "app": "d"}},
-                    "spec": {"containers": [{"name": "c", "image": "none"}]}}
-        deployment = self.api.create("deployments", {
-            "metadata": {"name": "d", "namespace": self.ns, "labels": LABEL},
-            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "d"}}, "template": template}})
-        batch = self.api.create("jobs", {
-            "metadata": {"name": "b", "namespace": self.ns, "labels": LABEL},
-            "spec": {"parallelism": 2, "completions": 2,
-                     "template": {"spec": {**template["spec"], "restartPolicy": "Never"}}}})
+        template = {
+            "metadata": {"labels": {**LABEL, "deploy-name": "d", "app": "d"}},
+            "spec": {"containers": [{"name": "c", "image": "none"}]},
+        }
+        deployment = self.api.create(
+            "deployments",
+            {
+                "metadata": {"name": "d", "namespace": self.ns, "labels": LABEL},
+                "spec": {
+                    "replicas": 2,
+                    "selector": {"matchLabels": {"app": "d"}},
+                    "template": template,
+                },
+            },
+        )
+        batch = self.api.create(
+            "jobs",
+            {
+                "metadata": {"name": "b", "namespace": self.ns, "labels": LABEL},
+                "spec": {
+                    "parallelism": 2,
+                    "completions": 2,
+                    "template": {"spec": {**template["spec"], "restartPolicy": "Never"}},
+                },
+            },
+        )
         self.config_map("d")
         self.config_map("b")
         for index in range(2):
-            pod = pod_object({**deployment, "apiVersion": "apps/v1"}, index, labels={**LABEL, "deploy-name": "d"})
+            pod = pod_object(
+                {**deployment, "apiVersion": "apps/v1"}, index, labels={**LABEL, "deploy-name": "d"}
+            )
             del pod["metadata"]["labels"]["volcano.sh/job-name"], pod["metadata"]["ownerReferences"]
             self.give(self.api.create("pods", pod), 1 + index)
-            pod = pod_object({**batch, "apiVersion": "batch/v1"}, index, labels={**LABEL, "job-name": "b"})
+            pod = pod_object(
+                {**batch, "apiVersion": "batch/v1"}, index, labels={**LABEL, "job-name": "b"}
+            )
             del pod["metadata"]["labels"]["volcano.sh/job-name"]
             self.give(self.api.create("pods", pod), 11 + index)
         self.assertEqual(self.ranks(name="d"), {"1": 0, "2": 2})
         self.assertEqual(self.ranks(name="b"), {"11": 0, "12": 2})
         self.delete("pods", "d-w-0")
         self.wait_status("initializing", name="d")
-        pod["metadata"] = {"name": "d-w-9", "namespace": self.ns, "labels": {**LABEL, "deploy-name": "d"}}
+        pod["metadata"] = {
+            "name": "d-w-9",
+            "namespace": self.ns,
+            "labels": {**LABEL, "deploy-name": "d"},
+        }
         self.give(self.api.create("pods", pod), 9)
-        self.assertEqual(self.ranks(name="d"), {"9": 0, "2": 2})  # pods that stayed keep their ranks
+        self.assertEqual(
+            self.ranks(name="d"), {"9": 0, "2": 2}
+        )  # pods that stayed keep their ranks
         self.settle(c)
 
     # ---- the ConfigMap ----
@@ -448,7 +560,11 @@ class Scenarios(World):
         c = self.controller("--no-leader-elect")
         first = self.pod(job, 0, server=1)
         self.kill_server()
-        wait_for("the controller sees it", lambda: c.metric('helios_ranktable_watch_failures_total{kind="pods"}') > 0, WAIT_S)
+        wait_for(
+            "the controller sees it",
+            lambda: c.metric('helios_ranktable_watch_failures_total{kind="pods"}') > 0,
+            WAIT_S,
+        )
         self.start_server()
         self.pod(job, 1, server=2)
         self.assertEqual(self.ranks(), {"1": 0, "2": 2})
@@ -495,8 +611,10 @@ class Scenarios(World):
         second = self.controller("--lease-namespace", self.lease_ns, "--label-value", "Ascend_910b")
         wait_for("its own lease", second.leads, WAIT_S)
         self.assertTrue(first.leads())
-        self.assertEqual({o["metadata"]["name"] for o in self.api.list("leases", self.lease_ns)},
-                         {"helios-ranktable", "helios-ranktable-ascend-910b"})
+        self.assertEqual(
+            {o["metadata"]["name"] for o in self.api.list("leases", self.lease_ns)},
+            {"helios-ranktable", "helios-ranktable-ascend-910b"},
+        )
 
     def test_a_dry_run_writes_nothing(self):
         c = self.controller("--dryRun", "-jobParallelism=2", "-isCompress", "-logLevel=0")

@@ -8,9 +8,23 @@ class SavingGang:
     """`sessions` of every position of `model`, closed after the last test of the class."""
 
     def __init__(self, test, controller, model, *, tp, pp):
-        self.sessions = [helios.Session(controller, rank=helios.Rank(
-            job="j", model=model, pp=p, tp=t, pp_size=pp, tp_size=tp, world_size=tp * pp, global_rank=tp * p + t))
-            for p in range(pp) for t in range(tp)]
+        self.sessions = [
+            helios.Session(
+                controller,
+                rank=helios.Rank(
+                    job="j",
+                    model=model,
+                    pp=p,
+                    tp=t,
+                    pp_size=pp,
+                    tp_size=tp,
+                    world_size=tp * pp,
+                    global_rank=tp * p + t,
+                ),
+            )
+            for p in range(pp)
+            for t in range(tp)
+        ]
         for session in self.sessions:
             test.addClassCleanup(session.close, force=True)
         self.step = 0

@@ -5,7 +5,15 @@ import concurrent.futures
 import threading
 import unittest
 
-TOLD = ("addSuccess", "addFailure", "addError", "addSkip", "addExpectedFailure", "addUnexpectedSuccess", "addSubTest")
+TOLD = (
+    "addSuccess",
+    "addFailure",
+    "addError",
+    "addSkip",
+    "addExpectedFailure",
+    "addUnexpectedSuccess",
+    "addSubTest",
+)
 
 
 class Recorder(unittest.TestResult):

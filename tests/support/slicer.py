@@ -25,7 +25,7 @@ def _fuse_qkv(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, groups: int) ->
     for g in range(groups):
         for whole in (q, k, v):
             rows = len(whole) // groups
-            pieces.append(whole[g * rows:(g + 1) * rows])
+            pieces.append(whole[g * rows : (g + 1) * rows])
     return torch.cat(pieces)
 
 
@@ -43,8 +43,9 @@ def _llama_layer(hf: Tensors, config: dict, number: int) -> Tensors:
         if q is not None:
             out[f"self_attention.linear_qkv.{kind}"] = _fuse_qkv(q, k, v, groups)
     # Gate and up stay two matrices until they are split; see _cut.
-    out["mlp.linear_fc1.weight"] = torch.stack([hf[p + "mlp.gate_proj.weight"],
-                                                hf[p + "mlp.up_proj.weight"]])
+    out["mlp.linear_fc1.weight"] = torch.stack(
+        [hf[p + "mlp.gate_proj.weight"], hf[p + "mlp.up_proj.weight"]]
+    )
     return out
 
 
@@ -52,9 +53,11 @@ def _gpt2_layer(hf: Tensors, config: dict, number: int) -> Tensors:
     p = f"h.{number}."
     out = {}
     for kind in ("weight", "bias"):
+
         def linear(name: str) -> torch.Tensor:
             tensor = hf[f"{p}{name}.{kind}"]
             return tensor.t() if kind == "weight" else tensor  # Conv1D keeps [in, out]
+
         q, k, v = linear("attn.c_attn").chunk(3)
         out[f"input_layernorm.{kind}"] = hf[f"{p}ln_1.{kind}"]
         out[f"pre_mlp_layernorm.{kind}"] = hf[f"{p}ln_2.{kind}"]
@@ -78,8 +81,9 @@ def _cut(name: str, tensor: torch.Tensor, tp: int, t: int) -> torch.Tensor:
     return tensor
 
 
-def stage_layers(layers: int, pp: int, first: int = 0, last: int = 0,
-                 chunks: int = 1) -> list[list[list[int]]]:
+def stage_layers(
+    layers: int, pp: int, first: int = 0, last: int = 0, chunks: int = 1
+) -> list[list[list[int]]]:
     """[stage][chunk] -> global layer numbers, by dealing out layers one by one."""
     if chunks > 1:
         each = layers // pp // chunks
@@ -110,9 +114,18 @@ def _te_name(name: str) -> str:
     return name.replace("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_")
 
 
-def slice_model(hf: Tensors, config: dict, tp: int, pp: int, divisor: int = 128,
-                pad: str = "repeat", naming: str = "local", first: int = 0, last: int = 0,
-                chunks: int = 1) -> dict[tuple[int, int], dict[str, Tensors]]:
+def slice_model(
+    hf: Tensors,
+    config: dict,
+    tp: int,
+    pp: int,
+    divisor: int = 128,
+    pad: str = "repeat",
+    naming: str = "local",
+    first: int = 0,
+    last: int = 0,
+    chunks: int = 1,
+) -> dict[tuple[int, int], dict[str, Tensors]]:
     """{(pp rank, tp rank): {part: {Megatron name: tensor}}} of a Hugging Face model."""
     kind = config["model_type"]
     if kind == "gpt2":
@@ -135,11 +148,17 @@ def slice_model(hf: Tensors, config: dict, tp: int, pp: int, divisor: int = 128,
 
             before = "model0." if chunks > 1 else ""
             if p == 0:
-                put("embedding", before + "embedding.word_embeddings.weight",
-                    _pad_vocabulary(embedding, divisor, tp, pad))
+                put(
+                    "embedding",
+                    before + "embedding.word_embeddings.weight",
+                    _pad_vocabulary(embedding, divisor, tp, pad),
+                )
                 if kind == "gpt2":
-                    put("embedding", before + "embedding.position_embeddings.weight",
-                        hf["wpe.weight"])
+                    put(
+                        "embedding",
+                        before + "embedding.position_embeddings.weight",
+                        hf["wpe.weight"],
+                    )
             for chunk, numbers in enumerate(runs):
                 prefix = f"model{chunk}." if chunks > 1 else ""
                 for local, number in enumerate(numbers):
@@ -152,7 +171,10 @@ def slice_model(hf: Tensors, config: dict, tp: int, pp: int, divisor: int = 128,
                     if f"{norm}.{what}" in hf:
                         put("head", f"{before}decoder.final_layernorm.{what}", hf[f"{norm}.{what}"])
                 if not tied or pp > 1:
-                    put("head", before + "output_layer.weight",
-                        _pad_vocabulary(head, divisor, tp, pad))
+                    put(
+                        "head",
+                        before + "output_layer.weight",
+                        _pad_vocabulary(head, divisor, tp, pad),
+                    )
             out[p, t] = parts
     return out

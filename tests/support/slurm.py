@@ -58,19 +58,34 @@ class Slurm:
         (self.dir / "state").mkdir()
         (self.dir / "munge.key").write_bytes(os.urandom(1024))
         os.chmod(self.dir / "munge.key", 0o400)
-        text = CONF.format(host=socket.gethostname().split(".")[0], dir=self.dir, cpus=os.cpu_count(),
-                           ports=[free_port() for _ in range(3)])
+        text = CONF.format(
+            host=socket.gethostname().split(".")[0],
+            dir=self.dir,
+            cpus=os.cpu_count(),
+            ports=[free_port() for _ in range(3)],
+        )
         (self.dir / "slurm.conf").write_text(text)
 
     def __enter__(self):
         try:
-            self.start("munged", "--force", "--foreground", f"--key-file={self.dir}/munge.key", f"--socket={self.dir}/munge.sock",
-                       f"--pid-file={self.dir}/munged.pid", f"--log-file={self.dir}/munged.log", f"--seed-file={self.dir}/seed")
+            self.start(
+                "munged",
+                "--force",
+                "--foreground",
+                f"--key-file={self.dir}/munge.key",
+                f"--socket={self.dir}/munge.sock",
+                f"--pid-file={self.dir}/munged.pid",
+                f"--log-file={self.dir}/munged.log",
+                f"--seed-file={self.dir}/seed",
+            )
             wait_for("munged", (self.dir / "munge.sock").exists)
             self.start("slurmctld", "-D", "-c")
             for node in ("hn0", "hn1"):
                 self.start("slurmd", "-D", "-N", node)
-            wait_for("two idle nodes", lambda: self.run("sinfo", "--noheader", "--format=%T %D") == "idle 2")
+            wait_for(
+                "two idle nodes",
+                lambda: self.run("sinfo", "--noheader", "--format=%T %D") == "idle 2",
+            )
         except BaseException:
             for log in self.dir.glob("*.log"):
                 print(f"--- {log.name}\n{log.read_text(errors='replace')[-2000:]}")
@@ -90,13 +105,28 @@ class Slurm:
 
     def start(self, *command):
         with open(self.dir / "daemons.log", "ab") as log:
-            self.daemons.append(subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                                 start_new_session=True))
+            self.daemons.append(
+                subprocess.Popen(
+                    command,
+                    env=self.env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            )
 
     def run(self, *args):
-        return subprocess.run(args, env=self.env, capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+        return subprocess.run(
+            args, env=self.env, capture_output=True, text=True, timeout=60, check=False
+        ).stdout.strip()
 
     def srun(self, *args, env=None, log=None):
         """In the background."""
-        return subprocess.Popen(["srun", *map(str, args)], env={**(env or {}), **{k: v for k, v in self.env.items() if k == "SLURM_CONF"}},
-                                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return subprocess.Popen(
+            ["srun", *map(str, args)],
+            env={**(env or {}), **{k: v for k, v in self.env.items() if k == "SLURM_CONF"}},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )

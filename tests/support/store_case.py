@@ -10,7 +10,9 @@ from support.cluster import cluster, wait_for
 class StoreCase(unittest.TestCase):
     def start(self, up=(), **options):
         """Starts a cluster with the model m."""
-        world = cluster(tcp=True, up=("--l2-size", "64MiB", "--devices", "emu:16MiB", *up), **options)
+        world = cluster(
+            tcp=True, up=("--l2-size", "64MiB", "--devices", "emu:16MiB", *up), **options
+        )
         self.c = world.__enter__()
         self.addCleanup(world.__exit__, None, None, None)
         source, _ = checkpoints.llama(self.c.dir / "hf")
@@ -39,6 +41,7 @@ class StoreCase(unittest.TestCase):
         socket = self.nodes[node]["storeSocket"] if node else ""
         os.environ.update(HELIOS_STORE_SOCKET=socket, HELIOS_NODE=node)
         from helios import _abi  # HELIOS_LIBRARY is set by then
+
         client = _abi.Client(self.c.info["controller"], **options)
         self.addCleanup(client.close)
         return client

@@ -17,8 +17,24 @@ WINDOW, HTTP_WINDOW = 48, 12
 MUTATED, FRAMED, MORE, CARRIES = 1, 2, 4, 8  # as stranger_seeds.c has them
 DATA_SUM, MIGRATE_SUM = [(0, 60)], [(0, 92)]
 # Not the names of what the cluster has: any caller can also remove those.
-WORDS = ("", "0", "-1", "stranger", "x" * 4096, "f" * 32, "0" * 32, "../..", "/", "dir:/nowhere", "127.0.0.1:1", "%n%s", "{}", "a: [b",
-         "name: x\nreplicas: 1\n", "\u00e9\u4e2d")
+WORDS = (
+    "",
+    "0",
+    "-1",
+    "stranger",
+    "x" * 4096,
+    "f" * 32,
+    "0" * 32,
+    "../..",
+    "/",
+    "dir:/nowhere",
+    "127.0.0.1:1",
+    "%n%s",
+    "{}",
+    "a: [b",
+    "name: x\nreplicas: 1\n",
+    "\u00e9\u4e2d",
+)
 
 
 def as_is(content, flags=0):
@@ -43,8 +59,14 @@ def seed_data(_, rng):
     if rng.random() < 0.2:
         return [mutated(hello, DATA_SUM)]
     size = rng.choices((1, 64, 4096, 1 << 20), (8, 8, 8, 1))[0]
-    after = rng.choice((wire.data_message(3, 1, rng.choice((0, 1 << 40)), size), wire.data_message(6, 1, 0, size, crc=7),
-                        wire.data_message(10, 1, payload=rng.randbytes(rng.choice((8, 40, 200)))), wire.data_message(12, 1)))
+    after = rng.choice(
+        (
+            wire.data_message(3, 1, rng.choice((0, 1 << 40)), size),
+            wire.data_message(6, 1, 0, size, crc=7),
+            wire.data_message(10, 1, payload=rng.randbytes(rng.choice((8, 40, 200)))),
+            wire.data_message(12, 1),
+        )
+    )
     return [as_is(hello), mutated(after, DATA_SUM)]
 
 
@@ -53,8 +75,15 @@ def seed_migrate(_, rng):
         return [mutated(wire.ZMTP_GREETING), as_is(wire.ZMTP_READY)]
     if rng.random() < 0.1:
         return [as_is(wire.ZMTP_GREETING), mutated(wire.ZMTP_READY)]
-    header = wire.migrate_message(rng.choice((1, 2, 3, 4, 11)), rng.choice((1, rng.getrandbits(60))), 1 << 20, 1 << 20, 1, 0,
-                                  rng.choice((0, 64)))
+    header = wire.migrate_message(
+        rng.choice((1, 2, 3, 4, 11)),
+        rng.choice((1, rng.getrandbits(60))),
+        1 << 20,
+        1 << 20,
+        1,
+        0,
+        rng.choice((0, 64)),
+    )
     payload = [as_is(rng.randbytes(64), FRAMED)] if rng.random() < 0.5 else []
     greeted = [as_is(wire.ZMTP_GREETING), as_is(wire.ZMTP_READY)]
     if rng.random() < 0.2:
@@ -64,8 +93,13 @@ def seed_migrate(_, rng):
 
 def seed_pool(_, rng):
     """SOCK_SEQPACKET: each piece is a packet; some carry a descriptor."""
-    asked = wire.pool_message(rng.randrange(10), 2, rng.choice((0, 1, rng.getrandbits(60))), rng.choice((0, 1, 4096)),
-                              rng.choice((0, 1, 4096, 1 << 62)))
+    asked = wire.pool_message(
+        rng.randrange(10),
+        2,
+        rng.choice((0, 1, rng.getrandbits(60))),
+        rng.choice((0, 1, 4096)),
+        rng.choice((0, 1, 4096, 1 << 62)),
+    )
     carries = CARRIES if rng.random() < 0.2 else 0
     if rng.random() < 0.1:
         return [mutated(wire.pool_message(1), flags=carries), as_is(asked)]
@@ -73,18 +107,23 @@ def seed_pool(_, rng):
 
 
 def seed_http(_, rng):
-    return [mutated(f"{rng.choice(('GET', 'HEAD', 'POST'))} /{rng.choice(('metrics', 'healthz', 'x' * 300))} HTTP/1.1\r\nHost: x"
-                    f"\r\nContent-Length: {rng.choice(('0', '-1', '9' * 30))}\r\n\r\n".encode())]
+    return [
+        mutated(
+            f"{rng.choice(('GET', 'HEAD', 'POST'))} /{rng.choice(('metrics', 'healthz', 'x' * 300))} HTTP/1.1\r\nHost:"
+            f" x\r\nContent-Length: {rng.choice(('0', '-1', '9' * 30))}\r\n\r\n".encode()
+        )
+    ]
 
 
 # ---- a cluster with a secret: peers that do not know it get no further than this ----
+
 
 def guarded_rpc(port, rng):
     if rng.random() < 0.3:
         return seed_rpc(port, rng)
     hello = mutated(b"HELIOSA1" + rng.randbytes(32))
     rest = [as_is(rng.randbytes(32)), as_is(wire.bootstrap(0))]
-    return [hello, *rest[:rng.randrange(3)]]
+    return [hello, *rest[: rng.randrange(3)]]
 
 
 def guarded_data(port, rng):
@@ -126,8 +165,15 @@ class Sender:
         self.port = port
         path = pathlib.Path(directory, port.name.replace(" ", "-") + ".seeds")
         write_seeds(path, port, random.Random(f"{seed}/{port.name}"), guarded)
-        command = [SENDER, port.address, "packets" if port.kind == "pool" else "stream", path, count, seed,
-                   HTTP_WINDOW if port.kind == "http" else WINDOW]
+        command = [
+            SENDER,
+            port.address,
+            "packets" if port.kind == "pool" else "stream",
+            path,
+            count,
+            seed,
+            HTTP_WINDOW if port.kind == "http" else WINDOW,
+        ]
         self.process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True)
 
     def result(self, seconds):
@@ -137,5 +183,7 @@ class Sender:
         finally:
             self.process.kill()
         if self.process.returncode != 0:
-            raise AssertionError(f"the sender to {self.port.name} ended with {self.process.returncode}")
+            raise AssertionError(
+                f"the sender to {self.port.name} ended with {self.process.returncode}"
+            )
         return json.loads(said)

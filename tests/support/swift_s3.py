@@ -88,7 +88,9 @@ def make_rings(root, ports):
 
     for kind, port in ports.items():
         b = RingBuilder(4, 1, 1)
-        b.add_dev({"region": 1, "zone": 1, "ip": "127.0.0.1", "port": port, "device": "d1", "weight": 1})
+        b.add_dev(
+            {"region": 1, "zone": 1, "ip": "127.0.0.1", "port": port, "device": "d1", "weight": 1}
+        )
         b.rebalance()
         b.get_ring().save(str(root / f"{kind}.ring.gz"))
 
@@ -112,20 +114,33 @@ def make_bucket(port):
     for part in (day, "us-east-1", "s3", "aws4_request"):
         key = sign(key, part)
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    c.request("PUT", f"/{BUCKET}", headers={
-        "x-amz-content-sha256": empty, "x-amz-date": stamp, "Authorization":
-        f"AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={names}, Signature={sign(key, text).hex()}"})
+    c.request(
+        "PUT",
+        f"/{BUCKET}",
+        headers={
+            "x-amz-content-sha256": empty,
+            "x-amz-date": stamp,
+            "Authorization": (
+                f"AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={names},"
+                f" Signature={sign(key, text).hex()}"
+            ),
+        },
+    )
     status = c.getresponse().status
     c.close()
     return status in (200, 409)
 
 
 def main():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a test that crashes leaves no server
+    ctypes.CDLL(None).prctl(
+        1, signal.SIGKILL
+    )  # PR_SET_PDEATHSIG: a test that crashes leaves no server
     root = pathlib.Path(sys.argv[1]).resolve()
     (root / "srv" / "d1").mkdir(parents=True, exist_ok=True)
     check_xattr(root)
-    (root / "swift.conf").write_text("[swift-hash]\nswift_hash_path_prefix = a\nswift_hash_path_suffix = b\n")
+    (root / "swift.conf").write_text(
+        "[swift-hash]\nswift_hash_path_prefix = a\nswift_hash_path_suffix = b\n"
+    )
     swift.common.utils.set_swift_dir(str(root))
     # Reload: the module read the system's configuration when it was imported.
     swift.common.utils.HASH_PATH_PREFIX = swift.common.utils.HASH_PATH_SUFFIX = b""
@@ -139,9 +154,18 @@ def main():
     devnull = open(os.devnull, "w")
     for kind, sock in sockets.items():
         conf = root / f"{kind}-server.conf"
-        conf.write_text((PROXY if kind == "proxy" else STORAGE).format(kind=kind, port=ports[kind], dir=root))
+        conf.write_text(
+            (PROXY if kind == "proxy" else STORAGE).format(kind=kind, port=ports[kind], dir=root)
+        )
         app = wsgi.loadapp(str(conf), global_conf={"log_name": kind})
-        eventlet.spawn(eventlet.wsgi.server, sock, app, log=devnull, protocol=wsgi.SwiftHttpProtocol, debug=False)
+        eventlet.spawn(
+            eventlet.wsgi.server,
+            sock,
+            app,
+            log=devnull,
+            protocol=wsgi.SwiftHttpProtocol,
+            debug=False,
+        )
     for _ in range(100):
         eventlet.sleep(0.05)
         try:
@@ -152,8 +176,13 @@ def main():
     else:
         print("swift_s3: the bucket could not be made", file=sys.stderr)
         sys.exit(1)
-    ready = {"endpoint": f"http://127.0.0.1:{ports['proxy']}", "bucket": BUCKET, "access_key": KEY,
-             "secret_key": SECRET, "pid": os.getpid()}
+    ready = {
+        "endpoint": f"http://127.0.0.1:{ports['proxy']}",
+        "bucket": BUCKET,
+        "access_key": KEY,
+        "secret_key": SECRET,
+        "pid": os.getpid(),
+    }
     (root / "ready.tmp").write_text(json.dumps(ready))
     (root / "ready.tmp").rename(root / "ready.json")
     while True:

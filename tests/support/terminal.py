@@ -10,8 +10,15 @@ import termios
 import time
 
 
-def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout", interrupt=None,
-                strike=lambda program: program.send_signal(signal.SIGINT)):
+def on_terminal(
+    command,
+    columns=80,
+    env=None,
+    seconds=60,
+    stream="stdout",
+    interrupt=None,
+    strike=lambda program: program.send_signal(signal.SIGINT),
+):
     """Runs the command with `stream` on a pseudo-terminal of `columns`; returns its exit status and everything it wrote
     there. It is interrupted once the bytes `interrupt` are seen."""
     master, slave = pty.openpty()
@@ -19,8 +26,12 @@ def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout", inte
     variables = {k: v for k, v in (env or os.environ).items() if k not in ("COLUMNS", "NO_COLOR")}
     variables.update({k: v for k, v in (env or {}).items() if k in ("COLUMNS", "NO_COLOR")})
     variables.setdefault("TERM", "xterm")
-    program = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, env=variables,
-                               **({"stdout": subprocess.DEVNULL} | {stream: slave}))
+    program = subprocess.Popen(
+        [*map(str, command)],
+        stdin=subprocess.DEVNULL,
+        env=variables,
+        **({"stdout": subprocess.DEVNULL} | {stream: slave})
+    )
     os.close(slave)
     raw, deadline = b"", time.monotonic() + seconds
     while time.monotonic() < deadline:

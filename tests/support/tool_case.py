@@ -10,6 +10,7 @@ TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 
 class ToolCase(unittest.TestCase):
     """`tool`: its file name; `tree`: texts of files by path, which are written to `root`."""
+
     tool = ""
     tree: dict[str, str] = {}
 
@@ -26,8 +27,12 @@ class ToolCase(unittest.TestCase):
             path.write_text(text)
 
     def run_tool(self, *args, tool=None):
-        return subprocess.run([sys.executable, tool or TOOLS / self.tool, "--root", self.root, *args], capture_output=True,
-                              text=True, check=False)
+        return subprocess.run(
+            [sys.executable, tool or TOOLS / self.tool, "--root", self.root, *args],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def check(self, *args):
         """Its exit status and output; a crash of the tool fails the test."""

@@ -20,38 +20,55 @@ from support import kube_api
 from support.kube_mirror import Mirror
 
 STEP_S = 0.05  # between two rounds
-TELL_S = 0.4   # a kubelet does not report each container of a pod that succeeds separately
-LOG = re.compile(r"^/api/v1/namespaces/[^/]+/pods/(?P<pod>[^/]+)/log$|^/containerLogs/[^/]+/(?P<kpod>[^/]+)/(?P<name>[^/]+)$")
+TELL_S = 0.4  # a kubelet does not report each container of a pod that succeeds separately
+LOG = re.compile(
+    r"^/api/v1/namespaces/[^/]+/pods/(?P<pod>[^/]+)/log$|^/containerLogs/[^/]+/(?P<kpod>[^/]+)/(?P<name>[^/]+)$"
+)
 
 
 def now():
-    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ").replace("Z", "000Z")
+    return (
+        datetime.datetime.now(datetime.timezone.utc)
+        .strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        .replace("Z", "000Z")
+    )
 
 
 def expand(text, env):
     """Kubernetes' rule: $$ is a $, $(NAME) the variable if there is one, anything else itself."""
+
     def one(match):
         if match[0] == "$$":
             return "$"
         return env.get(match[1], match[0])
+
     return re.sub(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)", one, text)
 
 
 class Container:
     """One process; its output as lines with arrival times. There is no mount namespace: words of the command that are
-    paths in the container become paths in the pod's directory. `ended` is called in a thread of its own."""
+    paths in the container become paths in the pod's directory. `ended` is called in a thread of its own.
+    """
 
     def __init__(self, spec, env, directory, pod_dir, ended):
         self.name, self.ended = spec["name"], ended
         self.lines = []
         self.killed = False
         self.last_words = pod_dir / f"last-words-{self.name}"
-        here = {m["mountPath"]: str(pod_dir) for m in spec.get("volumeMounts", []) if m["name"] == "shm"}
+        here = {
+            m["mountPath"]: str(pod_dir) for m in spec.get("volumeMounts", []) if m["name"] == "shm"
+        }
         here[spec.get("terminationMessagePath", "/dev/termination-log")] = str(self.last_words)
         words = [here.get(w, expand(w, env)) for w in spec.get("command", [])]
-        self.process = subprocess.Popen(words, env={"PATH": os.environ["PATH"], **env}, cwd=spec.get("workingDir", pod_dir),
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        start_new_session=True)
+        self.process = subprocess.Popen(
+            words,
+            env={"PATH": os.environ["PATH"], **env},
+            cwd=spec.get("workingDir", pod_dir),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         self.directory = directory
@@ -69,7 +86,13 @@ class Container:
             return {"running": {"startedAt": now()}}
         self.reader.join()
         said = {"message": self.last_words.read_text()} if self.last_words.exists() else {}
-        return {"terminated": {"exitCode": code if code >= 0 else 128 - code, "reason": "Completed" if code == 0 else "Error", **said}}
+        return {
+            "terminated": {
+                "exitCode": code if code >= 0 else 128 - code,
+                "reason": "Completed" if code == 0 else "Error",
+                **said,
+            }
+        }
 
     def kill(self):
         if self.process.poll() is None:
@@ -85,27 +108,29 @@ class Volcano:
         self.api, self.namespace, self.node = api, namespace, node
         self.nodes = [node]
         self.placed = 0
-        self.dead = set() # nodes whose kubelets are gone
+        self.dead = set()  # nodes whose kubelets are gone
         self.groups = {}  # Job -> status of its PodGroup
         self.image_env = image_env or {}  # environment that the image would set
         self.slots = 1000
         self.missing_images = False  # images of pods can't be pulled
         self.paused = False
-        self.pods = {}    # uid -> {"name", "containers", "dir", "maps"}
-        self.logs = {}    # (pod, container) -> Container
-        self.made = []    # names of all Jobs ever seen
-        self.jobs = {}    # name -> uid
+        self.pods = {}  # uid -> {"name", "containers", "dir", "maps"}
+        self.logs = {}  # (pod, container) -> Container
+        self.made = []  # names of all Jobs ever seen
+        self.jobs = {}  # name -> uid
         self.devices = 0  # number given out
         self.has_topology = False
-        self.data = {}    # ConfigMap -> its data
+        self.data = {}  # ConfigMap -> its data
         self.lock = threading.RLock()
         self.ending = threading.Event()
         self.news = threading.Event()
         self.errors = []
 
     def __enter__(self):
-        self.mirrors = {plural: Mirror(self.api, plural, self.namespace, self.news)
-                        for plural in ("vcjobs", "gangs", "pods", "configmaps", "services")}
+        self.mirrors = {
+            plural: Mirror(self.api, plural, self.namespace, self.news)
+            for plural in ("vcjobs", "gangs", "pods", "configmaps", "services")
+        }
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
         return self
@@ -120,7 +145,9 @@ class Volcano:
         if self.has_topology:
             self.api.delete("noderesourcetopologies", None, self.node)
         if self.errors:
-            raise AssertionError(f"the player of Volcano failed: {self.errors[0]!r}") from self.errors[0]
+            raise AssertionError(
+                f"the player of Volcano failed: {self.errors[0]!r}"
+            ) from self.errors[0]
 
     def _run(self):
         try:
@@ -154,7 +181,9 @@ class Volcano:
         self.mirrors[plural].take(self.api.create(plural, obj))
 
     def _patch_status(self, plural, name, status):
-        self.mirrors[plural].take(self.api.patch(plural, self.namespace, name, {"status": status}, status=True))
+        self.mirrors[plural].take(
+            self.api.patch(plural, self.namespace, name, {"status": status}, status=True)
+        )
 
     def _delete(self, plural, obj):
         self.api.delete(plural, self.namespace, obj["metadata"]["name"])
@@ -163,7 +192,9 @@ class Volcano:
     # ---- Volcano ----
 
     def _step(self):
-        jobs, pods, configs = (self.mirrors[plural].all() for plural in ("vcjobs", "pods", "configmaps"))
+        jobs, pods, configs = (
+            self.mirrors[plural].all() for plural in ("vcjobs", "pods", "configmaps")
+        )
         self.data = {name: c.setdefault("data", {}) for name, c in configs.items()}
         for name, job in jobs.items():
             if self.jobs.get(name) != job["metadata"]["uid"]:
@@ -182,11 +213,18 @@ class Volcano:
                 self.api.delete("podgroups", self.namespace, f"{name}-group")
         for pod in pods.values():
             owner = next(iter(pod["metadata"].get("ownerReferences", [])), None)
-            if owner is not None and self.jobs.get(owner["name"]) != owner["uid"] and not self._is_there(owner):
+            if (
+                owner is not None
+                and self.jobs.get(owner["name"]) != owner["uid"]
+                and not self._is_there(owner)
+            ):
                 self._delete_pod(pod)
             else:
                 self._keep_pod(pod)
-        for plural, objects in (("configmaps", configs), ("services", self.mirrors["services"].all())):
+        for plural, objects in (
+            ("configmaps", configs),
+            ("services", self.mirrors["services"].all()),
+        ):
             for o in objects.values():
                 for owner in o["metadata"].get("ownerReferences", []):
                     if self.jobs.get(owner["name"]) != owner["uid"] and not self._is_there(owner):
@@ -199,7 +237,10 @@ class Volcano:
         """Perhaps created after the list."""
         try:
             plural = "vcjobs" if owner["kind"] == "Job" else "gangs"
-            return self.api.get(plural, self.namespace, owner["name"])["metadata"]["uid"] == owner["uid"]
+            return (
+                self.api.get(plural, self.namespace, owner["name"])["metadata"]["uid"]
+                == owner["uid"]
+            )
         except kube_api.Refused as refused:
             if refused.code != 404:
                 raise
@@ -207,7 +248,11 @@ class Volcano:
 
     def _keep_job(self, job, pods):
         meta, spec = job["metadata"], job["spec"]
-        names = [(t, f"{meta['name']}-{t['name']}-{i}") for t in spec["tasks"] for i in range(t["replicas"])]
+        names = [
+            (t, f"{meta['name']}-{t['name']}-{i}")
+            for t in spec["tasks"]
+            for i in range(t["replicas"])
+        ]
         phase = job.get("status", {}).get("state", {}).get("phase")
         if phase in ("Completed", "Failed", "Aborted", "Terminated"):
             return
@@ -225,13 +270,17 @@ class Volcano:
             for task, name in missing:
                 self._make_pod(job, task, name)
             return
-        self._keep_group(job, f"{len(missing)}/{len(names)} tasks in gang unschedulable" if missing else "")
+        self._keep_group(
+            job, f"{len(missing)}/{len(names)} tasks in gang unschedulable" if missing else ""
+        )
         phases = [pods[n].get("status", {}).get("phase") for _, n in names if n in pods]
         if phases.count("Succeeded") == len(names):
             self._set_phase(job, "Completed")
         elif "Failed" in phases:
             self._set_phase(job, "Failed")
-        elif phases.count("Running") + phases.count("Succeeded") == len(names) and phase != "Running":
+        elif (
+            phases.count("Running") + phases.count("Succeeded") == len(names) and phase != "Running"
+        ):
             self._set_phase(job, "Running")
 
     # ---- Kubernetes' own scheduler ----
@@ -239,13 +288,19 @@ class Volcano:
     def _schedule(self, gang, pods):
         """All pods of a PodGroup, or none."""
         meta, wanted = gang["metadata"], gang["spec"]["schedulingPolicy"]["gang"]["minCount"]
-        mine = [p for p in pods.values() if any(o["uid"] == meta["uid"] for o in p["metadata"].get("ownerReferences", []))]
+        mine = [
+            p
+            for p in pods.values()
+            if any(o["uid"] == meta["uid"] for o in p["metadata"].get("ownerReferences", []))
+        ]
         unbound = [p for p in mine if "nodeName" not in p["spec"]]
         running = sum(p.get("status", {}).get("phase") == "Running" for p in pods.values())
         if not unbound or len(mine) < wanted:
             return
         if running + len(mine) > self.slots:
-            self._tell_scheduled(gang, "False", "Unschedulable", f"{len(unbound)} of {wanted} pods fit no node")
+            self._tell_scheduled(
+                gang, "False", "Unschedulable", f"{len(unbound)} of {wanted} pods fit no node"
+            )
             return
         for pod in unbound:
             self.api.bind(self.namespace, pod["metadata"]["name"], self._choose_node())
@@ -254,9 +309,21 @@ class Volcano:
     def _tell_scheduled(self, gang, status, reason, message):
         told = gang.get("status", {}).get("conditions", [{}])[0]
         if (told.get("status"), told.get("message")) != (status, message):
-            self._patch_status("gangs", gang["metadata"]["name"], {"conditions": [
-                {"type": "PodGroupInitiallyScheduled", "status": status, "reason": reason, "message": message,
-                 "lastTransitionTime": now()[:19] + "Z"}]})
+            self._patch_status(
+                "gangs",
+                gang["metadata"]["name"],
+                {
+                    "conditions": [
+                        {
+                            "type": "PodGroupInitiallyScheduled",
+                            "status": status,
+                            "reason": reason,
+                            "message": message,
+                            "lastTransitionTime": now()[:19] + "Z",
+                        }
+                    ]
+                },
+            )
 
     # ---- Volcano ----
 
@@ -264,19 +331,57 @@ class Volcano:
         name = job["metadata"]["name"]
         if name not in self.groups:
             self.groups[name] = None
-            self.api.create("podgroups", {
-                "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
-                "metadata": {"name": f"{name}-group", "namespace": self.namespace, "labels": job["metadata"].get("labels", {}),
-                             "ownerReferences": [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name,
-                                                  "uid": job["metadata"]["uid"], "controller": True}]},
-                "spec": {"minMember": job["spec"]["minAvailable"], "queue": job["spec"].get("queue", "default")}})
+            self.api.create(
+                "podgroups",
+                {
+                    "apiVersion": "scheduling.volcano.sh/v1beta1",
+                    "kind": "PodGroup",
+                    "metadata": {
+                        "name": f"{name}-group",
+                        "namespace": self.namespace,
+                        "labels": job["metadata"].get("labels", {}),
+                        "ownerReferences": [
+                            {
+                                "apiVersion": "batch.volcano.sh/v1alpha1",
+                                "kind": "Job",
+                                "name": name,
+                                "uid": job["metadata"]["uid"],
+                                "controller": True,
+                            }
+                        ],
+                    },
+                    "spec": {
+                        "minMember": job["spec"]["minAvailable"],
+                        "queue": job["spec"].get("queue", "default"),
+                    },
+                },
+            )
         if self.groups[name] != waits:
             self.groups[name] = waits
-            self.api.patch("podgroups", self.namespace, f"{name}-group", {"status": {
-                "phase": "Inqueue" if waits else "Running", "conditions": [
-                    {"type": "Unschedulable" if waits else "Scheduled", "status": "True", "transitionID": "t",
-                     "reason": "NotEnoughResources" if waits else "tasks in gang are ready to be scheduled", "message": waits}]}},
-                           status=True)
+            self.api.patch(
+                "podgroups",
+                self.namespace,
+                f"{name}-group",
+                {
+                    "status": {
+                        "phase": "Inqueue" if waits else "Running",
+                        "conditions": [
+                            {
+                                "type": "Unschedulable" if waits else "Scheduled",
+                                "status": "True",
+                                "transitionID": "t",
+                                "reason": (
+                                    "NotEnoughResources"
+                                    if waits
+                                    else "tasks in gang are ready to be scheduled"
+                                ),
+                                "message": waits,
+                            }
+                        ],
+                    }
+                },
+                status=True,
+            )
 
     def _set_phase(self, job, phase):
         self._patch_status("vcjobs", job["metadata"]["name"], {"state": {"phase": phase}})
@@ -284,14 +389,34 @@ class Volcano:
     def _make_pod(self, job, task, name):
         meta, template = job["metadata"], task["template"]
         labels = {**template["metadata"].get("labels", {}), "volcano.sh/job-name": meta["name"]}
-        self._create("pods", {
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": self.namespace, "labels": labels, "annotations": {
-                **template["metadata"].get("annotations", {}), "volcano.sh/task-spec": task["name"],
-                "volcano.sh/job-version": "0", **self._devices(template["spec"])}, "ownerReferences": [
-                {"apiVersion": job.get("apiVersion", "batch.volcano.sh/v1alpha1"), "kind": "Job", "name": meta["name"],
-                 "uid": meta["uid"], "controller": True}]},
-            "spec": {**template["spec"], "nodeName": self._choose_node()}})
+        self._create(
+            "pods",
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": name,
+                    "namespace": self.namespace,
+                    "labels": labels,
+                    "annotations": {
+                        **template["metadata"].get("annotations", {}),
+                        "volcano.sh/task-spec": task["name"],
+                        "volcano.sh/job-version": "0",
+                        **self._devices(template["spec"]),
+                    },
+                    "ownerReferences": [
+                        {
+                            "apiVersion": job.get("apiVersion", "batch.volcano.sh/v1alpha1"),
+                            "kind": "Job",
+                            "name": meta["name"],
+                            "uid": meta["uid"],
+                            "controller": True,
+                        }
+                    ],
+                },
+                "spec": {**template["spec"], "nodeName": self._choose_node()},
+            },
+        )
 
     def _choose_node(self):
         alive = [n for n in self.nodes if n not in self.dead]
@@ -300,13 +425,24 @@ class Volcano:
 
     def _devices(self, spec):
         """What Ascend's device plugin records."""
-        count = sum(int(c["resources"].get("limits", {}).get("huawei.com/Ascend910", 0)) for c in spec["containers"])
+        count = sum(
+            int(c["resources"].get("limits", {}).get("huawei.com/Ascend910", 0))
+            for c in spec["containers"]
+        )
         first, self.devices = self.devices, self.devices + count
         if count == 0:
             return {}
-        return {"ascend.kubectl.kubernetes.io/ascend-910-configuration": json.dumps({
-            "server_id": "10.0.0.1",
-            "devices": [{"device_id": str(d), "device_ip": f"192.168.0.{d + 1}"} for d in range(first, first + count)]})}
+        return {
+            "ascend.kubectl.kubernetes.io/ascend-910-configuration": json.dumps(
+                {
+                    "server_id": "10.0.0.1",
+                    "devices": [
+                        {"device_id": str(d), "device_ip": f"192.168.0.{d + 1}"}
+                        for d in range(first, first + count)
+                    ],
+                }
+            )
+        }
 
     def _delete_pod(self, pod):
         if pod["spec"].get("nodeName") in self.dead:  # no kubelet there reports its end
@@ -331,8 +467,11 @@ class Volcano:
             elif "value" in var:
                 value = expand(var["value"], env)
             else:
-                value = {"spec.nodeName": pod["spec"]["nodeName"], "metadata.name": pod["metadata"]["name"],
-                         "status.podIP": "127.0.0.1"}[var["valueFrom"]["fieldRef"]["fieldPath"]]
+                value = {
+                    "spec.nodeName": pod["spec"]["nodeName"],
+                    "metadata.name": pod["metadata"]["name"],
+                    "status.podIP": "127.0.0.1",
+                }[var["valueFrom"]["fieldRef"]["fieldPath"]]
             env[var["name"]] = value
         for mount in spec.get("volumeMounts", []):  # replaces a mount namespace
             for name, value in env.items():
@@ -343,18 +482,44 @@ class Volcano:
     def _keep_pod(self, pod):
         meta, spec = pod["metadata"], pod["spec"]
         known = self.pods.get(meta["uid"])
-        if "nodeName" not in spec or spec["nodeName"] in self.dead or (known is not None and known["over"]):
+        if (
+            "nodeName" not in spec
+            or spec["nodeName"] in self.dead
+            or (known is not None and known["over"])
+        ):
             return
         if known is not None and not known["news"].is_set():
             self._write_maps(known)
             return
-        if known is None and (pod.get("status", {}).get("phase", "Pending") != "Pending" or not self._has_maps(spec)):
+        if known is None and (
+            pod.get("status", {}).get("phase", "Pending") != "Pending" or not self._has_maps(spec)
+        ):
             return
         if known is None and self.missing_images:
             if "containerStatuses" not in pod.get("status", {}):
-                self._patch_status("pods", meta["name"], {"phase": "Pending", "containerStatuses": [
-                    {"name": c["name"], "ready": False, "restartCount": 0, "image": c["image"], "imageID": "", "state": {"waiting": {
-                        "reason": "ImagePullBackOff", "message": f"Back-off pulling image {c['image']}"}}} for c in spec["containers"]]})
+                self._patch_status(
+                    "pods",
+                    meta["name"],
+                    {
+                        "phase": "Pending",
+                        "containerStatuses": [
+                            {
+                                "name": c["name"],
+                                "ready": False,
+                                "restartCount": 0,
+                                "image": c["image"],
+                                "imageID": "",
+                                "state": {
+                                    "waiting": {
+                                        "reason": "ImagePullBackOff",
+                                        "message": f"Back-off pulling image {c['image']}",
+                                    }
+                                },
+                            }
+                            for c in spec["containers"]
+                        ],
+                    },
+                )
             return
         if known is None:
             known = self._start(pod)
@@ -365,22 +530,50 @@ class Volcano:
         codes = [s["terminated"]["exitCode"] for s in states if "terminated" in s]
         ended = len(codes) == len(states)
         phase = "Running" if not ended else "Failed" if any(codes) else "Succeeded"
-        told = [(c.name, "terminated" in s and s["terminated"]["exitCode"]) for c, s in zip(known["containers"], states)]
-        if phase == "Running" and known["told"] is not None and not any(codes) and time.monotonic() < known["told_s"] + TELL_S:
+        told = [
+            (c.name, "terminated" in s and s["terminated"]["exitCode"])
+            for c, s in zip(known["containers"], states)
+        ]
+        if (
+            phase == "Running"
+            and known["told"] is not None
+            and not any(codes)
+            and time.monotonic() < known["told_s"] + TELL_S
+        ):
             known["news"].set()  # reported together with what ends meanwhile
         elif known["told"] != (phase, told):
             known["news"].set()  # until it is reported
-            self._patch_status("pods", meta["name"], {
-                "phase": phase, "podIP": "127.0.0.1", "containerStatuses": [
-                    {"name": c.name, "state": s, "ready": "running" in s, "restartCount": 0, "image": "i", "imageID": "i"}
-                    for c, s in zip(known["containers"], states)]})
+            self._patch_status(
+                "pods",
+                meta["name"],
+                {
+                    "phase": phase,
+                    "podIP": "127.0.0.1",
+                    "containerStatuses": [
+                        {
+                            "name": c.name,
+                            "state": s,
+                            "ready": "running" in s,
+                            "restartCount": 0,
+                            "image": "i",
+                            "imageID": "i",
+                        }
+                        for c, s in zip(known["containers"], states)
+                    ],
+                },
+            )
             known["told"], known["over"], known["told_s"] = (phase, told), ended, time.monotonic()
         assert len(spec["containers"]) == len(states)
 
     def _has_maps(self, spec):
         """A kubelet starts nothing before these exist."""
         names = [v["configMap"]["name"] for v in spec.get("volumes", []) if "configMap" in v]
-        names += [e["configMapRef"]["name"] for c in spec["containers"] for e in c.get("envFrom", []) if "configMapRef" in e]
+        names += [
+            e["configMapRef"]["name"]
+            for c in spec["containers"]
+            for e in c.get("envFrom", [])
+            if "configMapRef" in e
+        ]
         return all(name in self.data for name in names)
 
     def _start(self, pod):
@@ -392,13 +585,22 @@ class Volcano:
                 dirs[volume["name"]] = root / volume["name"]
                 dirs[volume["name"]].mkdir()
                 maps[volume["configMap"]["name"]] = dirs[volume["name"]]
-        known = {"name": pod["metadata"]["name"], "dir": directory, "maps": maps, "containers": [], "told": None, "over": False, "written": {},
-                 "news": threading.Event()}
+        known = {
+            "name": pod["metadata"]["name"],
+            "dir": directory,
+            "maps": maps,
+            "containers": [],
+            "told": None,
+            "over": False,
+            "written": {},
+            "news": threading.Event(),
+        }
         known["news"].set()
 
         def ended():
             known["news"].set()
             self.news.set()
+
         self._write_maps(known)
         for spec in pod["spec"]["containers"]:
             container = Container(spec, self._env(spec, pod, dirs), directory, root, ended)
@@ -426,14 +628,25 @@ class Volcano:
 
     def tell_scope(self, scope):
         """What Node Feature Discovery publishes about the kubelet of `node`; removed with the test."""
-        said = {"attributes": [{"name": "topologyManagerPolicy", "value": "best-effort"},
-                               {"name": "topologyManagerScope", "value": scope}]}
+        said = {
+            "attributes": [
+                {"name": "topologyManagerPolicy", "value": "best-effort"},
+                {"name": "topologyManagerScope", "value": scope},
+            ]
+        }
         if self.has_topology:
             self.api.patch("noderesourcetopologies", None, self.node, said)
         else:
-            self.api.create("noderesourcetopologies", {
-                "apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": self.node},
-                "zones": [{"name": "node-0", "type": "Node"}], **said})
+            self.api.create(
+                "noderesourcetopologies",
+                {
+                    "apiVersion": "topology.node.k8s.io/v1alpha2",
+                    "kind": "NodeResourceTopology",
+                    "metadata": {"name": self.node},
+                    "zones": [{"name": "node-0", "type": "Node"}],
+                    **said,
+                },
+            )
         self.has_topology = True
 
     def evict(self, pod):
@@ -441,20 +654,45 @@ class Volcano:
         with self.lock:
             uid = self.api.get("pods", self.namespace, pod)["metadata"]["uid"]
             self._stop(self.pods[uid])
-            self._patch_status("pods", pod, {"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"})
+            self._patch_status(
+                "pods",
+                pod,
+                {"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"},
+            )
             del self.pods[uid]
 
     def join(self, *nodes):
         """The nodes that Kubernetes knows, for pods created from now on."""
         self.nodes = list(nodes)
         for node in nodes:
-            self.api.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+            self.api.create(
+                "nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+            )
             self._set_ready(node, "True", "kubelet is posting ready status")
 
     def _set_ready(self, node, status, message):
-        self.api.patch("nodes", None, node, {"status": {"conditions": [
-            {"type": "MemoryPressure", "status": "Unknown" if status == "Unknown" else "False"},
-            {"type": "Ready", "status": status, "reason": "KubeletReady", "message": message}]}}, status=True)
+        self.api.patch(
+            "nodes",
+            None,
+            node,
+            {
+                "status": {
+                    "conditions": [
+                        {
+                            "type": "MemoryPressure",
+                            "status": "Unknown" if status == "Unknown" else "False",
+                        },
+                        {
+                            "type": "Ready",
+                            "status": status,
+                            "reason": "KubeletReady",
+                            "message": message,
+                        },
+                    ]
+                }
+            },
+            status=True,
+        )
 
     def lose(self, *nodes):
         """Their kubelets are gone, with everything that ran there."""
@@ -475,12 +713,19 @@ class Volcano:
         name = query.get("container", match["name"])
         container = self.logs.get((match["pod"] or match["kpod"], name))
         if container is None:
-            return 400, json.dumps({"code": 400, "reason": "BadRequest", "message": f"{name} is waiting to start"}).encode()
+            return (
+                400,
+                json.dumps(
+                    {"code": 400, "reason": "BadRequest", "message": f"{name} is waiting to start"}
+                ).encode(),
+            )
         since = query.get("sinceTime", "")[:19]
         lines = [(stamp, text) for stamp, text in list(container.lines) if stamp[:19] >= since]
         stamps = query.get("timestamps") == "true"
-        data = "".join(f"{stamp} {text}\n" if stamps else f"{text}\n" for stamp, text in lines).encode()
-        return 200, data[:int(query.get("limitBytes", 1 << 30))]
+        data = "".join(
+            f"{stamp} {text}\n" if stamps else f"{text}\n" for stamp, text in lines
+        ).encode()
+        return 200, data[: int(query.get("limitBytes", 1 << 30))]
 
 
 class Server(kube_api.Server):
@@ -488,7 +733,7 @@ class Server(kube_api.Server):
 
     volcano = None
     swallow_posts = 0  # so many objects are created and the answer is lost
-    is_old = False     # its Volcano does not know network topology, and drops it
+    is_old = False  # its Volcano does not know network topology, and drops it
     posted = None
 
     def handle(self, h):
@@ -567,7 +812,19 @@ class Webhook(TlsServer):
     def __init__(self, pair, why, code):
         def review(_, body):
             request = json.loads(body)["request"]
-            return 200, json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
-                "uid": request["uid"], "allowed": False, "status": {"message": why, "code": code}}}).encode()
+            return (
+                200,
+                json.dumps(
+                    {
+                        "apiVersion": "admission.k8s.io/v1",
+                        "kind": "AdmissionReview",
+                        "response": {
+                            "uid": request["uid"],
+                            "allowed": False,
+                            "status": {"message": why, "code": code},
+                        },
+                    }
+                ).encode(),
+            )
 
         super().__init__(pair, review)

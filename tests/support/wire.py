@@ -33,6 +33,7 @@ def exactly(s, count):
 
 # ---- Cap'n Proto RPC, encoded by hand: one segment, structs laid out as rpc.capnp says ----
 
+
 def framed(words):
     return struct.pack("<II", 0, len(words) // 8) + words
 
@@ -42,8 +43,12 @@ def struct_pointer(offset, data, pointers):
 
 
 def bootstrap(question):
-    return framed(struct_pointer(0, 1, 1) + struct.pack("<HHI", 8, 0, 0) + struct_pointer(0, 1, 1)
-                  + struct.pack("<IIQ", question, 0, 0))
+    return framed(
+        struct_pointer(0, 1, 1)
+        + struct.pack("<HHI", 8, 0, 0)
+        + struct_pointer(0, 1, 1)
+        + struct.pack("<IIQ", question, 0, 0)
+    )
 
 
 def call(question, interface, method, content=bytes(8), target=0):
@@ -51,20 +56,32 @@ def call(question, interface, method, content=bytes(8), target=0):
     #  0 root, 1 Message's data, 2 its pointer, 3-5 Call's data, 6 target, 7 params, 8 third party, 9 MessageTarget,
     #  10 its pointer, 11 PromisedAnswer, 12 its pointer, 13 Payload's content, 14 its capTable, 15... what content points to
     if len(content) > 8:  # its first pointer is relative to word 14, and the capTable is in between
-        first, = struct.unpack_from("<Q", content)
+        (first,) = struct.unpack_from("<Q", content)
         content = struct.pack("<Q", first + (1 << 2)) + bytes(8) + content[8:]
     else:
         content += bytes(8)
-    return framed(struct_pointer(0, 1, 1) + struct.pack("<HHI", 2, 0, 0) + struct_pointer(0, 3, 3)
-                  + struct.pack("<IHHQQ", question, method, 0, interface, 0)
-                  + struct_pointer(2, 1, 1) + struct_pointer(5, 0, 2) + bytes(8)
-                  + struct.pack("<IHH", 0, 1, 0) + struct_pointer(0, 1, 1)
-                  + struct.pack("<IIQ", target, 0, 0) + content)
+    return framed(
+        struct_pointer(0, 1, 1)
+        + struct.pack("<HHI", 2, 0, 0)
+        + struct_pointer(0, 3, 3)
+        + struct.pack("<IHHQQ", question, method, 0, interface, 0)
+        + struct_pointer(2, 1, 1)
+        + struct_pointer(5, 0, 2)
+        + bytes(8)
+        + struct.pack("<IHH", 0, 1, 0)
+        + struct_pointer(0, 1, 1)
+        + struct.pack("<IIQ", target, 0, 0)
+        + content
+    )
 
 
 def finish(question):
-    return framed(struct_pointer(0, 1, 1) + struct.pack("<HHI", 4, 0, 0) + struct_pointer(0, 1, 0)
-                  + struct.pack("<II", question, 1))
+    return framed(
+        struct_pointer(0, 1, 1)
+        + struct.pack("<HHI", 4, 0, 0)
+        + struct_pointer(0, 1, 0)
+        + struct.pack("<II", question, 1)
+    )
 
 
 def parameters(rng, words):
@@ -72,7 +89,9 @@ def parameters(rng, words):
     data, pointers = rng.randrange(5), rng.randrange(1, 9)
     heap = bytearray(8 * (data + pointers))
     for i in range(data):
-        struct.pack_into("<Q", heap, 8 * i, rng.choice((0, 1, 2, 1 << 31, (1 << 64) - 1, rng.getrandbits(64))))
+        struct.pack_into(
+            "<Q", heap, 8 * i, rng.choice((0, 1, 2, 1 << 31, (1 << 64) - 1, rng.getrandbits(64)))
+        )
 
     def text(at):
         value = rng.choice(words).encode() + b"\0"
@@ -94,39 +113,76 @@ def parameters(rng, words):
 
 def rpc_answer(s):
     """(tag of the message, its question, how a Return ends: 0 results, 1 exception)"""
-    last, size = struct.unpack("<II", exactly(s, 8))  # number of segments but the first; words of that one
-    more = struct.unpack(f"<{last + last % 2}I", exactly(s, 4 * (last + last % 2)))  # padded to whole words
+    last, size = struct.unpack(
+        "<II", exactly(s, 8)
+    )  # number of segments but the first; words of that one
+    more = struct.unpack(
+        f"<{last + last % 2}I", exactly(s, 4 * (last + last % 2))
+    )  # padded to whole words
     words = exactly(s, 8 * (size + sum(more[:last])))
     at = 8 * (1 + (struct.unpack_from("<i", words)[0] >> 2))
-    tag, = struct.unpack_from("<H", words, at)
+    (tag,) = struct.unpack_from("<H", words, at)
     inner = at + 8
-    pointer, = struct.unpack_from("<i", words, inner)
+    (pointer,) = struct.unpack_from("<i", words, inner)
     if pointer & 3 or tag != 3:
         return tag, None, None
     inner += 8 + 8 * (pointer >> 2)
-    return tag, struct.unpack_from("<I", words, inner)[0], struct.unpack_from("<H", words, inner + 6)[0]
+    return (
+        tag,
+        struct.unpack_from("<I", words, inner)[0],
+        struct.unpack_from("<H", words, inner + 6)[0],
+    )
 
 
 def schema():
     """For every interface its id and the number of its methods."""
-    text = subprocess.run(["capnp", "compile", "-ocapnp", f"-I{ROOT / 'api'}", ROOT / "api" / "v1" / "helios.capnp"],
-                          capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["capnp", "compile", "-ocapnp", f"-I{ROOT / 'api'}", ROOT / "api" / "v1" / "helios.capnp"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     found = {}
-    for name, number, body in re.findall(r"^interface (\w+) @(0x[0-9a-f]+) \{$(.*?)^\}$", text, re.MULTILINE | re.DOTALL):
+    for name, number, body in re.findall(
+        r"^interface (\w+) @(0x[0-9a-f]+) \{$(.*?)^\}$", text, re.MULTILINE | re.DOTALL
+    ):
         found[name] = (int(number, 16), re.findall(r"^  (\w+) @\d+ \(", body, re.MULTILINE))
     return found
 
 
 # ---- the others ----
 
+
 def data_message(kind, op=0, offset=0, length=0, payload=b"", crc=0):
-    head = struct.pack("<IBBHQQQQQIiI", 0x31544C48, 1, kind, 0, op, offset, length, 0, 0, crc, 0, len(payload))
+    head = struct.pack(
+        "<IBBHQQQQQIiI", 0x31544C48, 1, kind, 0, op, offset, length, 0, 0, crc, 0, len(payload)
+    )
     return head + struct.pack("<I", zlib.crc32(head)) + payload
 
 
 def migrate_message(kind, number=1, total=0, chunk_size=0, chunk_count=0, chunk=0, length=0):
-    head = struct.pack("<IHHIIQQQIIIIIiIIQQI", 0x474D4C48, 1, kind, 0, 1, 0xABCD, number, total, chunk_size, chunk_count, chunk,
-                       length, 0, 0, 0, 0, 0, 0, 0)
+    head = struct.pack(
+        "<IHHIIQQQIIIIIiIIQQI",
+        0x474D4C48,
+        1,
+        kind,
+        0,
+        1,
+        0xABCD,
+        number,
+        total,
+        chunk_size,
+        chunk_count,
+        chunk,
+        length,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
     return head + struct.pack("<I", zlib.crc32(head))
 
 
@@ -142,22 +198,33 @@ def pool_message(kind, seq=1, number=0, offset=0, size=0):
 
 # ---- ports ----
 
+
 class Port:
     """An address and its protocol. `method`: for RPC, a call without parameters that only reads."""
 
     def __init__(self, daemon, kind, address, pid, interface=None):
-        self.daemon, self.kind, self.address, self.pid, self.interface = daemon, kind, address, pid, interface
+        self.daemon, self.kind, self.address, self.pid, self.interface = (
+            daemon,
+            kind,
+            address,
+            pid,
+            interface,
+        )
         self.name = f"{daemon} {kind}"
 
     def connect(self):
         path = self.address.removeprefix("unix:")
         if path.startswith("/"):
-            s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET if self.kind == "pool" else socket.SOCK_STREAM)
+            s = socket.socket(
+                socket.AF_UNIX, socket.SOCK_SEQPACKET if self.kind == "pool" else socket.SOCK_STREAM
+            )
             target = path
         else:
             host, number = self.address.rsplit(":", 1)
             target = (host.strip("[]"), int(number))
-            s = socket.socket(socket.AF_INET6 if ":" in target[0] else socket.AF_INET, socket.SOCK_STREAM)
+            s = socket.socket(
+                socket.AF_INET6 if ":" in target[0] else socket.AF_INET, socket.SOCK_STREAM
+            )
         try:
             s.settimeout(DEADLINE)
             s.connect(target)
@@ -169,9 +236,19 @@ class Port:
         return s
 
 
-INTERFACES = {"controllerd": ("Controller", "options"), "l3d": ("L3", "poolInfo"), "node": ("Agent", "info")}
-KINDS = {"address": "rpc", "dataAddress": "data", "migrateAddress": "migrate", "socket": "pool", "storeSocket": "pool",
-         "metrics": "http"}
+INTERFACES = {
+    "controllerd": ("Controller", "options"),
+    "l3d": ("L3", "poolInfo"),
+    "node": ("Agent", "info"),
+}
+KINDS = {
+    "address": "rpc",
+    "dataAddress": "data",
+    "migrateAddress": "migrate",
+    "socket": "pool",
+    "storeSocket": "pool",
+    "metrics": "http",
+}
 
 
 def ports(state):
@@ -267,7 +344,7 @@ class Caller:
         data, control, _, _ = self.socket.recvmsg(4096, 256)
         for level, what, fds in control:
             if (level, what) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                for fd in array.array("i", fds[:len(fds) // 4 * 4]):
+                for fd in array.array("i", fds[: len(fds) // 4 * 4]):
                     socket.close(fd)
         if not data:
             raise Gone("the connection is closed")

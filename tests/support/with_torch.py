@@ -20,14 +20,18 @@ STATUS = struct.Struct("i")
 
 # ---- the process with torch ----
 
+
 class Server:
     def __init__(self, listener: socket.socket, parent: int) -> None:
         import select
+
         self.listener, self.parent = listener, parent
         self.poll = select.poll()
         self.poll.register(listener, select.POLLIN)
         self.poll.register(parent, select.POLLIN)
-        self.callers: dict[int, tuple[socket.socket, int]] = {}  # by descriptor, with the child's pid
+        self.callers: dict[
+            int, tuple[socket.socket, int]
+        ] = {}  # by descriptor, with the child's pid
         self.children: dict[int, int] = {}  # a child's descriptor to its caller's
 
     def run(self) -> None:
@@ -43,11 +47,15 @@ class Server:
                     end(self.callers[fd][1])
                 elif fd in self.children:
                     self.tell(fd)  # its caller, which may be ready as well, is closed
-            if self.listener.fileno() in ready:  # last: it reuses descriptors that were closed above
+            if (
+                self.listener.fileno() in ready
+            ):  # last: it reuses descriptors that were closed above
                 self.begin(self.listener.accept()[0])
 
     def begin(self, caller: socket.socket) -> None:
-        _, user, _ = PEER.unpack(caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+        _, user, _ = PEER.unpack(
+            caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+        )
         caller.settimeout(10)
         try:
             wanted, fds = receive(caller) if user == os.getuid() else (None, [])
@@ -96,6 +104,7 @@ class Server:
 
 def end(pid: int) -> None:
     import signal
+
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -115,6 +124,7 @@ def run_here(wanted: dict) -> None:
     import atexit
     import traceback
     import types
+
     os.chdir(wanted["directory"])
     os.environ.clear()
     os.environ.update(wanted["environment"])
@@ -152,6 +162,7 @@ def run_here(wanted: dict) -> None:
 def serve(listener: int, parent: int) -> None:
     import gc
     import torch  # noqa: F401
+
     sys.dont_write_bytecode = True
     gc.freeze()  # children's collections skip torch's objects, which would copy their pages
     Server(socket.socket(fileno=listener), parent).run()
@@ -160,18 +171,28 @@ def serve(listener: int, parent: int) -> None:
 
 # ---- callers ----
 
+
 def start(name: str, parent: int) -> None:
     """Starts a process that answers at `name` until `parent` ends."""
     import subprocess
+
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("\0" + name)
         listener.listen(64)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         watch = os.pidfd_open(parent)
-        if os.fork() == 0:  # orphaned on purpose: CTest kills the children of a script that takes too long
-            subprocess.Popen([sys.executable, __file__, "--serve", str(listener.fileno()), str(watch)],
-                             pass_fds=(listener.fileno(), watch), start_new_session=True, env=environment,
-                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if (
+            os.fork() == 0
+        ):  # orphaned on purpose: CTest kills the children of a script that takes too long
+            subprocess.Popen(
+                [sys.executable, __file__, "--serve", str(listener.fileno()), str(watch)],
+                pass_fds=(listener.fileno(), watch),
+                start_new_session=True,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
             os._exit(0)
         os.wait()
         os.close(watch)
@@ -191,7 +212,9 @@ def connect(name: str, parent: int) -> socket.socket | None:
     server = reach(name)
     if server is not None:
         return server
-    with open(__file__, encoding="utf-8") as lock:  # several scripts can come at once: one of them starts it
+    with open(
+        __file__, encoding="utf-8"
+    ) as lock:  # several scripts can come at once: one of them starts it
         fcntl.flock(lock, fcntl.LOCK_EX)
         server = reach(name)
         if server is None:
@@ -209,7 +232,9 @@ def ask(arguments: list[str]) -> int | None:
     if parent == 1:  # the caller has ended: the process would not know when to end
         return None
     name = os.environ.get(TOLD)
-    if name is not None:  # a process that ends with this script's parent would take other scripts with it
+    if (
+        name is not None
+    ):  # a process that ends with this script's parent would take other scripts with it
         server = reach(name)
     else:
         name = os.environ[TOLD] = NAME.format(os.getuid(), parent)

@@ -39,8 +39,12 @@ PAIR = {
 
 RING = {
     "src/os/a.h": "int hl_a(void);\nint hl_b(void);\nint hl_c(void);\n",
-    **{f"src/os/{name}.c": f'#include "os/a.h"\n\nint hl_{name}(void)\n{{\n    return hl_{other}();\n}}\n'
-       for name, other in ("ab", "bc", "ca")},
+    **{
+        f"src/os/{name}.c": (
+            f'#include "os/a.h"\n\nint hl_{name}(void)\n{{\n    return hl_{other}();\n}}\n'
+        )
+        for name, other in ("ab", "bc", "ca")
+    },
 }
 
 
@@ -56,19 +60,41 @@ class Layers(ToolCase):
 
     def test_a_tree_that_keeps_the_law_passes(self):
         code, text = self.check()
-        self.assertEqual((code, text), (0, "layers: 10 files ok, 0 circles left (circles.txt), 0 wings of several headers (faces.txt)\n"))
+        self.assertEqual(
+            (code, text),
+            (
+                0,
+                (
+                    "layers: 10 files ok, 0 circles left (circles.txt), 0 wings of several headers"
+                    " (faces.txt)\n"
+                ),
+            ),
+        )
 
     def test_a_module_may_not_include_one_that_it_does_not_name(self):
         self.write({"src/box/clock.c": '#include "os/clock.h"\n'})
         self.refused("src/box/clock.c:1: box may not use os")
 
     def test_a_file_may_not_call_a_function_of_a_module_that_it_does_not_name(self):
-        self.write({"include/helios/os.h": "int hl_clock(void);\n",
-                    "src/box/clock.c": '#include "helios/os.h"\n\nstatic int now(void)\n{\n    return hl_clock();\n}\n'})
+        self.write(
+            {
+                "include/helios/os.h": "int hl_clock(void);\n",
+                "src/box/clock.c": (
+                    '#include "helios/os.h"\n\nstatic int now(void)\n{\n    return hl_clock();\n}\n'
+                ),
+            }
+        )
         self.refused("src/box/clock.c: box may not call hl_clock of os")
 
     def test_names_in_comments_texts_and_structs_are_no_calls(self):
-        self.write({"src/box/clock.c": '/* hl_clock() */\nstruct hl_clock *p = 0; // hl_clock\nconst char *t = "hl_clock", *u = p->hl_clock;\n'})
+        self.write(
+            {
+                "src/box/clock.c": (
+                    '/* hl_clock() */\nstruct hl_clock *p = 0; // hl_clock\nconst char *t ='
+                    ' "hl_clock", *u = p->hl_clock;\n'
+                )
+            }
+        )
         self.assertEqual(self.check()[0], 0)
 
     def test_a_module_that_is_not_named_is_refused(self):
@@ -88,7 +114,12 @@ class Layers(ToolCase):
         self.assertEqual(self.check()[0], 0)
 
     def test_a_wing_may_be_granted_a_module_that_its_own_is_not(self):
-        self.write({"layers.txt": LAW.replace("box/lid: box", "box/lid: box os"), "src/box/lid/clock.c": '#include "os/clock.h"\n'})
+        self.write(
+            {
+                "layers.txt": LAW.replace("box/lid: box", "box/lid: box os"),
+                "src/box/lid/clock.c": '#include "os/clock.h"\n',
+            }
+        )
         self.assertEqual(self.check()[0], 0)
         self.write({"src/box/deep/clock.c": '#include "os/clock.h"\n'})
         self.refused("src/box/deep/clock.c:1: box/deep may not use os")
@@ -102,7 +133,12 @@ class Layers(ToolCase):
         self.refused("src/box/lid/peek.c:1: box/box_private.h is private to box")
 
     def test_a_private_header_of_a_wing_is_not_for_others(self):
-        self.write({"src/box/lid/lid_private.h": "struct hl_lid;\n", "src/box/lid/lid.c": '#include "box/lid/lid_private.h"\n'})
+        self.write(
+            {
+                "src/box/lid/lid_private.h": "struct hl_lid;\n",
+                "src/box/lid/lid.c": '#include "box/lid/lid_private.h"\n',
+            }
+        )
         self.assertEqual(self.check()[0], 0)
         self.write({"src/box/deep/peek.c": '#include "box/lid/lid_private.h"\n'})
         self.refused("src/box/deep/peek.c:1: box/lid/lid_private.h is private to box/lid")
@@ -114,17 +150,27 @@ class Layers(ToolCase):
         self.refused("box/lid shows others 2 headers")
 
     def test_what_a_wing_has_for_itself_is_no_face(self):
-        self.write(TWO_FACES | {"src/box/deep/hinge.c": "", "src/box/lid/lid.c": '#include "box/lid/hinge.h"\n'})
+        self.write(
+            TWO_FACES
+            | {"src/box/deep/hinge.c": "", "src/box/lid/lid.c": '#include "box/lid/hinge.h"\n'}
+        )
         self.assertEqual(self.check()[0], 0)
 
     def test_the_root_of_a_module_may_show_several_headers(self):
-        self.write({"src/os/rest.h": "int hl_rest(void);\n", "cmd/rest.c": '#include "os/rest.h"\n'})
+        self.write(
+            {"src/os/rest.h": "int hl_rest(void);\n", "cmd/rest.c": '#include "os/rest.h"\n'}
+        )
         self.assertEqual(self.check()[0], 0)
 
     def test_a_listed_face_passes_until_it_is_gone(self):
         self.write(TWO_FACES | {"faces.txt": "# text\nbox/lid: hinge.h lid.h\n"})
         self.assertEqual(self.check()[0], 0)
-        self.write({"src/box/lid/lock.h": "int hl_lock(void);\n", "src/box/deep/lock.c": '#include "box/lid/lock.h"\n'})
+        self.write(
+            {
+                "src/box/lid/lock.h": "int hl_lock(void);\n",
+                "src/box/deep/lock.c": '#include "box/lid/lock.h"\n',
+            }
+        )
         self.refused("box/lid shows others 3 headers, hinge.h, lid.h, lock.h")
         self.write({"src/box/deep/lock.c": "", "src/box/deep/hinge.c": ""})
         self.refused("faces.txt: box/lid shows less than is listed")
@@ -141,8 +187,15 @@ class Layers(ToolCase):
         self.refused("layers.txt:6: box/deep names box and uses nothing of it")
 
     def test_a_call_through_the_public_header_uses_a_grant(self):
-        self.write({"layers.txt": LAW.replace("box: base\n", "box: base os\n", 1), "include/helios/os.h": "int hl_clock(void);\n",
-                    "src/box/clock.c": '#include "helios/os.h"\n\nstatic int now(void)\n{\n    return hl_clock();\n}\n'})
+        self.write(
+            {
+                "layers.txt": LAW.replace("box: base\n", "box: base os\n", 1),
+                "include/helios/os.h": "int hl_clock(void);\n",
+                "src/box/clock.c": (
+                    '#include "helios/os.h"\n\nstatic int now(void)\n{\n    return hl_clock();\n}\n'
+                ),
+            }
+        )
         self.assertEqual(self.check()[0], 0)
 
     def test_a_line_names_only_what_stands_above_it(self):
@@ -180,8 +233,16 @@ class Layers(ToolCase):
 
     def test_a_listed_circle_passes_until_it_is_gone(self):
         self.write(PAIR | {"circles.txt": "# text\nos: 1\n  a.c b.c\n"})
-        self.assertEqual(self.check(), (0, "layers: 13 files ok, 1 circles left (circles.txt), "
-                                       "0 wings of several headers (faces.txt)\n"))
+        self.assertEqual(
+            self.check(),
+            (
+                0,
+                (
+                    "layers: 13 files ok, 1 circles left (circles.txt), "
+                    "0 wings of several headers (faces.txt)\n"
+                ),
+            ),
+        )
         self.write({"src/os/b.c": '#include "os/a.h"\n\nint hl_b(void)\n{\n    return 1;\n}\n'})
         self.refused("circles.txt: os/a.c and os/b.c no longer call each other")
         self.assertEqual(self.check("--shrink")[0], 0)
@@ -194,20 +255,30 @@ class Layers(ToolCase):
         self.assertEqual(self.check("--shrink")[0], 1)  # which adds none
 
     def test_a_listed_circle_may_not_get_another_file_and_may_lose_one(self):
-        four = RING | {"src/os/a.h": RING["src/os/a.h"] + "int hl_d(void);\n", "src/os/c.c": RING["src/os/c.c"].replace("hl_a()", "hl_d()"),
-                       "src/os/d.c": '#include "os/a.h"\n\nint hl_d(void)\n{\n    return hl_a();\n}\n'}
+        four = RING | {
+            "src/os/a.h": RING["src/os/a.h"] + "int hl_d(void);\n",
+            "src/os/c.c": RING["src/os/c.c"].replace("hl_a()", "hl_d()"),
+            "src/os/d.c": '#include "os/a.h"\n\nint hl_d(void)\n{\n    return hl_a();\n}\n',
+        }
         self.write(four | {"circles.txt": "os: 1\n  a.c b.c c.c\n"})
         self.assertIn("os/a.c, os/b.c, os/c.c and os/d.c call functions", self.check()[1])
         self.write({"circles.txt": "os: 1\n  a.c b.c c.c d.c\n"})
         self.assertEqual(self.check()[0], 0)
         self.write(RING)
-        self.refused("circles.txt: os/a.c and os/b.c and os/c.c and os/d.c no longer call each other")
+        self.refused(
+            "circles.txt: os/a.c and os/b.c and os/c.c and os/d.c no longer call each other"
+        )
         self.assertEqual(self.check("--shrink")[0], 0)
         self.assertIn("os: 1\n  a.c b.c c.c\n", (self.root / "circles.txt").read_text())
 
     def test_a_pair_within_a_listed_circle_is_a_circle_of_its_own(self):
-        self.write(RING | {"circles.txt": "os: 1\n  a.c b.c c.c\n",
-                           "src/os/b.c": RING["src/os/b.c"].replace("hl_c()", "hl_c() + hl_a()")})
+        self.write(
+            RING
+            | {
+                "circles.txt": "os: 1\n  a.c b.c c.c\n",
+                "src/os/b.c": RING["src/os/b.c"].replace("hl_c()", "hl_c() + hl_a()"),
+            }
+        )
         self.refused("os/a.c and os/b.c call functions of each other")
 
     def test_the_list_of_circles_says_how_many_there_are(self):
@@ -215,7 +286,15 @@ class Layers(ToolCase):
         self.refused("circles.txt:1: os is said to have 2 circles, and lists 1")
 
     def test_functions_of_one_file_are_not_those_of_another_with_the_same_name(self):
-        self.write(PAIR | {"src/os/b.c": '#include "os/a.h"\n\nstatic int hl_a(void)\n{\n    return 1;\n}\n\nint hl_b(void)\n{\n    return hl_a();\n}\n'})
+        self.write(
+            PAIR
+            | {
+                "src/os/b.c": (
+                    '#include "os/a.h"\n\nstatic int hl_a(void)\n{\n    return 1;\n}\n\nint'
+                    ' hl_b(void)\n{\n    return hl_a();\n}\n'
+                )
+            }
+        )
         self.assertEqual(self.check()[0], 0)
 
 

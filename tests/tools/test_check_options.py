@@ -15,7 +15,9 @@ static const struct hl_option box_options[] = {
 #undef AT
 """,
     "src/box/box.c": "int hl_box(const struct hl_box_conf *conf)\n{\n    return conf->size;\n}\n",
-    "src/program/conf.c": "static const struct hl_conf_slice slices[] = {SLICE(hl_box_rows, box, HL_L3D)};\n",
+    "src/program/conf.c": (
+        "static const struct hl_conf_slice slices[] = {SLICE(hl_box_rows, box, HL_L3D)};\n"
+    ),
     "src/program/daemon.c": "\n",
     "cmd/helios-l3d.c": "int main(void)\n{\n    return hl_box(&conf.box);\n}\n",
     "src/agent/env.c": "set_rows(env, &hl_box_rows, a);\n",
@@ -39,10 +41,17 @@ class Options(ToolCase):
         self.refused("box.size", "src/box/box.c", "conf->size", "1")
 
     def test_a_row_that_is_not_understood_is_refused(self):
-        self.refused("src/box/conf.c: 0 rows are understood of 1", "src/box/conf.c", '"--box-size"', "FLAG")
+        self.refused(
+            "src/box/conf.c: 0 rows are understood of 1", "src/box/conf.c", '"--box-size"', "FLAG"
+        )
 
     def test_a_program_that_takes_flags_and_does_not_read_them_is_refused(self):
-        self.refused("hl_box_rows: cmd/helios-l3d.c takes their flags", "cmd/helios-l3d.c", "&conf.box", "NULL")
+        self.refused(
+            "hl_box_rows: cmd/helios-l3d.c takes their flags",
+            "cmd/helios-l3d.c",
+            "&conf.box",
+            "NULL",
+        )
 
     def test_what_ranks_are_told_and_do_not_read_is_refused(self):
         self.refused("hl_box_rows: told to ranks", "src/client/client.c", "&hl_box_rows", "NULL")

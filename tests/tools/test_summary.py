@@ -29,9 +29,16 @@ Test Failed.
 
 class Summary(unittest.TestCase):
     def test_each_skipped_case_is_named_once_with_its_reason(self):
-        self.assertEqual(summary.summary(summary.read(LOG.splitlines())), [
-            "skipped e2e_test_whole: no engine", "skipped in hw_test_some: one: no daemon here", "skipped in hw_test_some: two",
-            "FAILED e2e_test_cases", "1 passed, 1 failed, 1 skipped"])
+        self.assertEqual(
+            summary.summary(summary.read(LOG.splitlines())),
+            [
+                "skipped e2e_test_whole: no engine",
+                "skipped in hw_test_some: one: no daemon here",
+                "skipped in hw_test_some: two",
+                "FAILED e2e_test_cases",
+                "1 passed, 1 failed, 1 skipped",
+            ],
+        )
 
     def test_a_test_that_took_long_is_told(self):
         self.assertEqual([t.seconds for t in summary.read(LOG.splitlines())], [1.5, 0.0, 0.0])

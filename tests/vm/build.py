@@ -14,7 +14,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE.parent)]
 
-from support.debian import Missing, apt_environment, kept, logged, mirror, output, versions  # noqa: E402
+from support.debian import (
+    Missing,
+    apt_environment,
+    kept,
+    logged,
+    mirror,
+    output,
+    versions,
+)  # noqa: E402
 
 CACHE = ROOT / "build-vm"
 
@@ -28,8 +36,16 @@ KERNEL = "linux-image-amd64"
 MODULES = """ib_uverbs rdma_rxe rdma_ucm rdma_cm veth 9pnet_virtio 9p overlay crc32_generic crc32-pclmul""".split()
 # In the initramfs; they can be built in.
 EARLY = "virtio_pci virtio_blk crc32c_generic ext4".split()
-TOOLS = {"debootstrap": "debootstrap", "cpio": "cpio", "depmod": "kmod", "mke2fs": "e2fsprogs", "gzip": "gzip",
-         "qemu-system-x86_64": "qemu-system-x86", "dpkg": "dpkg", "apt-get": "apt"}
+TOOLS = {
+    "debootstrap": "debootstrap",
+    "cpio": "cpio",
+    "depmod": "kmod",
+    "mke2fs": "e2fsprogs",
+    "gzip": "gzip",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "dpkg": "dpkg",
+    "apt-get": "apt",
+}
 
 
 def say(text):
@@ -43,7 +59,9 @@ def check_host():
     if not pathlib.Path("/bin/busybox").exists():
         lacking.append("busybox-static")
     if lacking:
-        raise Missing(f"these packages are missing: {' '.join(lacking)}; ./run deps vm installs them")
+        raise Missing(
+            f"these packages are missing: {' '.join(lacking)}; ./run deps vm installs them"
+        )
 
 
 def kernel_package():
@@ -57,9 +75,23 @@ def kernel_package():
 def make_root(root, made, log):
     uri, codename = mirror()
     say(f"making the root file system of Debian {codename} (a minute or two)")
-    logged(log, "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", codename, root, uri,
-           env=apt_environment())
-    for junk in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man"):
+    logged(
+        log,
+        "debootstrap",
+        "--variant=minbase",
+        f"--include={','.join(PACKAGES)}",
+        codename,
+        root,
+        uri,
+        env=apt_environment(),
+    )
+    for junk in (
+        "var/cache/apt",
+        "var/lib/apt/lists",
+        "usr/share/doc",
+        "usr/share/locale",
+        "usr/share/man",
+    ):
         shutil.rmtree(root / junk, ignore_errors=True)
     (root / "job").mkdir()
     (root / "etc/hosts").write_text("127.0.0.1 localhost\n127.0.1.1 vm\n")
@@ -122,8 +154,20 @@ def make_initramfs(tree, release, work, made, log):
 
 def make_image(root, made, log):
     used = int(output("du", "-sm", str(root)).split()[0])
-    logged(log, "mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-d", root, made / "root.img",
-           f"{used + used // 2 + 200}M")
+    logged(
+        log,
+        "mke2fs",
+        "-q",
+        "-F",
+        "-t",
+        "ext4",
+        "-O",
+        "^has_journal",
+        "-d",
+        root,
+        made / "root.img",
+        f"{used + used // 2 + 200}M",
+    )
 
 
 def cache_key():
@@ -137,7 +181,10 @@ def cache_key():
 
 def build(kernel, text, work, log):
     if os.geteuid() != 0:
-        raise Missing("the root file system is made by debootstrap, which needs root; run ./run test-vm as root")
+        raise Missing(
+            "the root file system is made by debootstrap, which needs root; run ./run test-vm as"
+            " root"
+        )
     root, made = work / "root", work / "made"
     made.mkdir()
     make_root(root, made, log)

@@ -20,6 +20,7 @@ def test(sentence):
     def register(function):
         TESTS.append((sentence, function))
         return function
+
     return register
 
 
@@ -53,19 +54,26 @@ def _one(number, sentence, function, tap):
         notes(traceback.format_exc())
     finally:
         signal.alarm(0)
-    tap.write(f"{verdict} {number} - {sentence}{tail} ({time.monotonic() - begin:.1f} s)\n" if not tail
-              else f"{verdict} {number} - {sentence}{tail}\n")
+    tap.write(
+        f"{verdict} {number} - {sentence}{tail} ({time.monotonic() - begin:.1f} s)\n"
+        if not tail
+        else f"{verdict} {number} - {sentence}{tail}\n"
+    )
     tap.writelines(f"#   {line}\n" for line in notes.lines)
     tap.flush()
     return result
 
 
 def run(words):
-    chosen = [(s, f) for s, f in TESTS if not words or any(w in s or w in f.__name__ for w in words)]
+    chosen = [
+        (s, f) for s, f in TESTS if not words or any(w in s or w in f.__name__ for w in words)
+    ]
     with open(TAP, "a", encoding="utf-8") as tap:
         tap.write(f"1..{len(chosen)}\n")
         results = [(_one(n, s, f, tap), s) for n, (s, f) in enumerate(chosen, 1)]
         count = collections.Counter(result for result, _ in results)
-        tap.write(f"# {count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped\n")
+        tap.write(
+            f"# {count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped\n"
+        )
         tap.writelines(f"# failed: {s}\n" for result, s in results if result == "failed")
     return 0 if count["passed"] and not count["failed"] else 1

@@ -11,10 +11,16 @@ from support.cluster import BUILD, cluster, wait_for
 
 # On a busy host an emulated program can stand for many seconds. The defaults would take that for a network that lets
 # nothing through, or for a node that is lost together with its copies.
-PATIENT = {"HELIOS_DATA_CONNECT_TIMEOUT": "180s", "HELIOS_DATA_PUT_TIMEOUT": "180s", "HELIOS_DATA_STALL": "60s",
-           "HELIOS_NODE_LOST": "300s", "HELIOS_RPC_TIMEOUT": "120s", "HELIOS_COPY_LOCATE_TIMEOUT": "120s",
-           "HELIOS_COPY_TIMEOUT": "300s",
-           "HELIOS_AGENT_HEALTH": "false"}  # emulated memory is slower than that of any usable node
+PATIENT = {
+    "HELIOS_DATA_CONNECT_TIMEOUT": "180s",
+    "HELIOS_DATA_PUT_TIMEOUT": "180s",
+    "HELIOS_DATA_STALL": "60s",
+    "HELIOS_NODE_LOST": "300s",
+    "HELIOS_RPC_TIMEOUT": "120s",
+    "HELIOS_COPY_LOCATE_TIMEOUT": "120s",
+    "HELIOS_COPY_TIMEOUT": "300s",
+    "HELIOS_AGENT_HEALTH": "false",
+}  # emulated memory is slower than that of any usable node
 NETWORK = {"HELIOS_PLANE_BACKBONE": ADDRESS, **PATIENT}
 
 
@@ -30,13 +36,23 @@ class Daemon:
 
     def told(self):
         """Its answer to poolInfo."""
-        done = subprocess.run([BUILD / "tests/net_peer", "rpc", self.address, "L3"], input="poolInfo\n", text=True,
-                              stdout=subprocess.PIPE, timeout=240, check=True)
+        done = subprocess.run(
+            [BUILD / "tests/net_peer", "rpc", self.address, "L3"],
+            input="poolInfo\n",
+            text=True,
+            stdout=subprocess.PIPE,
+            timeout=240,
+            check=True,
+        )
         return json.loads(done.stdout)["pool"]
 
     def used(self):
         """(bytes used, shards), once the quarantine is empty."""
-        told = wait_for("the quarantine to be empty", lambda: (p := self.told())["quarantinedBytes"] == 0 and p, 240)
+        told = wait_for(
+            "the quarantine to be empty",
+            lambda: (p := self.told())["quarantinedBytes"] == 0 and p,
+            240,
+        )
         return told["usedBytes"], told["shards"]
 
 
@@ -45,12 +61,34 @@ def daemon(size, wrap=()):
     with tempfile.TemporaryDirectory() as home, open(f"{home}/log", "w+", encoding="utf-8") as log:
         ready = pathlib.Path(home, "ready.json")
         pool = pathlib.Path("/dev/shm/vm-l3d.pool")
-        process = subprocess.Popen([*wrap, BUILD / "bin/helios-l3d", "--pool", pool, "--size", size, "--socket", f"{home}/l3.sock",
-                                    "--listen", "127.0.0.1:0", "--data-listen", ":0", "--quarantine", "100ms",
-                                    "--ready-file", ready],
-                                   env=dict(os.environ, **NETWORK), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [
+                *wrap,
+                BUILD / "bin/helios-l3d",
+                "--pool",
+                pool,
+                "--size",
+                size,
+                "--socket",
+                f"{home}/l3.sock",
+                "--listen",
+                "127.0.0.1:0",
+                "--data-listen",
+                ":0",
+                "--quarantine",
+                "100ms",
+                "--ready-file",
+                ready,
+            ],
+            env=dict(os.environ, **NETWORK),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
         try:
-            wait_for("helios-l3d to serve", lambda: ready.exists() or process.poll() is not None, 600)
+            wait_for(
+                "helios-l3d to serve", lambda: ready.exists() or process.poll() is not None, 600
+            )
             yield Daemon(process, json.loads(ready.read_text()))
             assert process.poll() is None, f"helios-l3d ended with {process.returncode}"
         except BaseException:

@@ -26,15 +26,20 @@ BOOT_SECONDS = 300
 
 class Machine(typing.NamedTuple):
     """Process 1, the processors of each of its two NUMA nodes, and the modules of its tests."""
+
     systemd: bool
     cores: int
     modules: tuple
 
 
 # Podman's calls are short programs with one busy thread: emulated processors beyond the host's two would only compete.
-MACHINES = {"plain": Machine(False, 2, ("test_cluster", "test_numa", "test_programs", "test_puts", "test_verbs")),
-            "systemd": Machine(True, 2, ("test_systemd",)),
-            "podman": Machine(True, 1, ("test_podman", "test_podman_jobs", "test_podman_user"))}
+MACHINES = {
+    "plain": Machine(
+        False, 2, ("test_cluster", "test_numa", "test_programs", "test_puts", "test_verbs")
+    ),
+    "systemd": Machine(True, 2, ("test_systemd",)),
+    "podman": Machine(True, 1, ("test_podman", "test_podman_jobs", "test_podman_user")),
+}
 SERVICE = """[Unit]
 Wants=multi-user.target
 After=multi-user.target
@@ -54,15 +59,34 @@ cd /job/out
 
 def arguments():
     parser = argparse.ArgumentParser(prog="./run test-vm", description=__doc__)
-    parser.add_argument("-k", metavar="WORD", action="append", default=[],
-                        help="only tests whose name has one of these words")
-    parser.add_argument("--machine", choices=sorted(MACHINES), action="append",
-                        help="only in this one [all, one after the other; plain for --shell and --script]")
-    parser.add_argument("--shell", action="store_true", help="a shell in the machine instead of the tests")
-    parser.add_argument("--script", metavar="FILE", help="a shell script to run in the machine instead of the tests")
-    parser.add_argument("--kvm", action="store_true", help="use KVM; the default, emulation, works everywhere")
-    parser.add_argument("--limit", type=int, default=5400,
-                        help="seconds for all tests in the machine, each of which has a limit of its own")
+    parser.add_argument(
+        "-k",
+        metavar="WORD",
+        action="append",
+        default=[],
+        help="only tests whose name has one of these words",
+    )
+    parser.add_argument(
+        "--machine",
+        choices=sorted(MACHINES),
+        action="append",
+        help="only in this one [all, one after the other; plain for --shell and --script]",
+    )
+    parser.add_argument(
+        "--shell", action="store_true", help="a shell in the machine instead of the tests"
+    )
+    parser.add_argument(
+        "--script", metavar="FILE", help="a shell script to run in the machine instead of the tests"
+    )
+    parser.add_argument(
+        "--kvm", action="store_true", help="use KVM; the default, emulation, works everywhere"
+    )
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=5400,
+        help="seconds for all tests in the machine, each of which has a limit of its own",
+    )
     return parser.parse_args()
 
 
@@ -70,13 +94,17 @@ def shared_libraries(programs, known):
     """Host paths of the libraries that the programs need and the image does not have."""
     needed = {}
     for program in programs:
-        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+        listed = subprocess.run(
+            ["ldd", program], capture_output=True, text=True, check=False
+        ).stdout
         for line in listed.splitlines():
             name, arrow, rest = line.strip().partition(" => ")
             if not arrow or name in known or name.startswith("libhelios."):
                 continue
             if rest.startswith("not found"):
-                raise build.Missing(f"{program} needs {name}, which this machine does not have; ./run build")
+                raise build.Missing(
+                    f"{program} needs {name}, which this machine does not have; ./run build"
+                )
             needed[name] = rest.split(" (")[0]
     return needed
 
@@ -85,9 +113,20 @@ def machines(args):
     """The machines that have a test which -k names."""
     if args.machine or args.shell or args.script:
         return args.machine or ["plain"]
-    named = [name for name, machine in MACHINES.items() if not args.k or any(
-        word in said for module in machine.modules for word in args.k
-        for said in re.findall(r'^@test\("(.*)"\)|^def (\w+)', (HERE / f"{module}.py").read_text(), re.M) for said in said)]
+    named = [
+        name
+        for name, machine in MACHINES.items()
+        if not args.k
+        or any(
+            word in said
+            for module in machine.modules
+            for word in args.k
+            for said in re.findall(
+                r'^@test\("(.*)"\)|^def (\w+)', (HERE / f"{module}.py").read_text(), re.M
+            )
+            for said in said
+        )
+    ]
     if not named:
         raise build.Missing(f"no test has one of these words: {' '.join(args.k)}")
     return named
@@ -102,12 +141,25 @@ def stage(job, image, args, machine):
     for part in TREE_PARTS + PROGRAMS:
         if not (build.ROOT / part).is_dir():
             raise build.Missing(f"{part} is missing; ./run build")
-        shutil.copytree(build.ROOT / part, tree / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            build.ROOT / part,
+            tree / part,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     for name in UNIT_TESTS + HELPERS:
         if not (build.ROOT / "build/tests" / name).exists():
-            raise build.Missing(f"build/tests/{name} is missing; ./run build makes it, unless its name here is wrong")
+            raise build.Missing(
+                f"build/tests/{name} is missing; ./run build makes it, unless its name here is"
+                " wrong"
+            )
         shutil.copy(build.ROOT / "build/tests" / name, tree / "build/tests" / name)
-    programs = [p for d in ("bin", "lib", "tests", "tests/vm") for p in (tree / "build" / d).iterdir() if p.is_file()]
+    programs = [
+        p
+        for d in ("bin", "lib", "tests", "tests/vm")
+        for p in (tree / "build" / d).iterdir()
+        if p.is_file()
+    ]
     known = set((image / "libs").read_text().split())
     for name, path in shared_libraries(programs, known).items():
         shutil.copy(path, job / "lib" / name)
@@ -123,26 +175,55 @@ def stage(job, image, args, machine):
         work = f"{guest} --prepare\n{pathlib.Path(args.script).read_text()}"
     (job / "run.sh").write_text(ENVIRONMENT + work)
     if args.shell:
-        (job / "shell").write_text(f"{ENVIRONMENT}{guest} --prepare\n"
-                                   "echo 'Tests: guest.py in /job/tree/tests/vm. Leave with exit.'\nPS1='vm# '\n")
+        (job / "shell").write_text(
+            f"{ENVIRONMENT}{guest} --prepare\n"
+            "echo 'Tests: guest.py in /job/tree/tests/vm. Leave with exit.'\nPS1='vm# '\n"
+        )
 
 
 def qemu(image, job, kvm, cores):
     # Not chosen automatically: a /dev/kvm inside another virtual machine can open and then hang the guest.
     accel = "kvm" if kvm else "tcg,thread=multi"
     last = 2 * cores - 1
-    return ["qemu-system-x86_64", "-accel", accel, "-cpu", "max", "-smp", f"{2 * cores},sockets=2,cores={cores},threads=1", "-m", "4096M",
-            "-object", "memory-backend-ram,id=m0,size=2G", "-object", "memory-backend-ram,id=m1,size=2G",
-            "-numa", f"node,nodeid=0,memdev=m0,cpus=0-{cores - 1}", "-numa",
-            f"node,nodeid=1,memdev=m1,cpus={cores}-{last}",
-            "-numa", "dist,src=0,dst=1,val=20",
-            "-kernel", image / "vmlinuz", "-initrd", image / "initrd.gz",
-            # On a busy host no tick may arrive while the kernel tests its timer, and it would panic. The kernel's tests
-            # of its ciphers have hung in the emulator.
-            "-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check cryptomgr.notests",
-            "-drive", f"file={image / 'root.img'},if=virtio,format=raw,snapshot=on",
-            "-fsdev", f"local,id=job,path={job},security_model=none",
-            "-device", "virtio-9p-pci,fsdev=job,mount_tag=job", "-nographic", "-no-reboot", "-nic", "none"]
+    return [
+        "qemu-system-x86_64",
+        "-accel",
+        accel,
+        "-cpu",
+        "max",
+        "-smp",
+        f"{2 * cores},sockets=2,cores={cores},threads=1",
+        "-m",
+        "4096M",
+        "-object",
+        "memory-backend-ram,id=m0,size=2G",
+        "-object",
+        "memory-backend-ram,id=m1,size=2G",
+        "-numa",
+        f"node,nodeid=0,memdev=m0,cpus=0-{cores - 1}",
+        "-numa",
+        f"node,nodeid=1,memdev=m1,cpus={cores}-{last}",
+        "-numa",
+        "dist,src=0,dst=1,val=20",
+        "-kernel",
+        image / "vmlinuz",
+        "-initrd",
+        image / "initrd.gz",
+        # On a busy host no tick may arrive while the kernel tests its timer, and it would panic. The kernel's tests
+        # of its ciphers have hung in the emulator.
+        "-append",
+        "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check cryptomgr.notests",
+        "-drive",
+        f"file={image / 'root.img'},if=virtio,format=raw,snapshot=on",
+        "-fsdev",
+        f"local,id=job,path={job},security_model=none",
+        "-device",
+        "virtio-9p-pci,fsdev=job,mount_tag=job",
+        "-nographic",
+        "-no-reboot",
+        "-nic",
+        "none",
+    ]
 
 
 class Follower:
@@ -167,9 +248,15 @@ def boot(command, job, serial, limit):
     begin = time.monotonic()
     tap = Follower(job / "out" / "tap")
     with open(serial, "wb") as log:
-        machine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        machine = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
         try:
-            while machine.poll() is None and time.monotonic() - begin < BOOT_SECONDS + limit * (job / "out" / "output").exists():
+            while (
+                machine.poll() is None
+                and time.monotonic() - begin
+                < BOOT_SECONDS + limit * (job / "out" / "output").exists()
+            ):
                 time.sleep(0.2)
                 tap.more()
         finally:
@@ -187,12 +274,18 @@ def report(job, serial, seconds):
     if rc == "0" and (job / "out" / "tap").exists():
         build.say(f"passed in {seconds:.0f} s")
         return 0
-    why = {"0": "the script ended", "": "the machine ended without a result", "124": "the job took longer than its limit",
-           "137": "the job was killed after its limit"}.get(rc, f"failed ({rc})")
+    why = {
+        "0": "the script ended",
+        "": "the machine ended without a result",
+        "124": "the job took longer than its limit",
+        "137": "the job was killed after its limit",
+    }.get(rc, f"failed ({rc})")
     for name, path in (("what the job printed", output), ("the console", serial)):
         lines = path.read_text(errors="replace").splitlines()[-40:] if path.exists() else []
         print(f"--- the end of {name} ({path})\n" + "\n".join(lines))
-    build.say(f"{why} after {seconds:.0f} s; logs are in {job / 'out'}, a shell: ./run test-vm --shell")
+    build.say(
+        f"{why} after {seconds:.0f} s; logs are in {job / 'out'}, a shell: ./run test-vm --shell"
+    )
     return 1
 
 

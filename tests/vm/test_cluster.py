@@ -20,7 +20,21 @@ def toy(c):
 
 def pulled(c, path):
     out = c.dir / f"{path}.safetensors"
-    told = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", path, "--timeout", "300s", "--out", out)
+    told = c.json(
+        "pull",
+        "--model",
+        "toy",
+        "--pp",
+        0,
+        "--tp",
+        0,
+        "--path",
+        path,
+        "--timeout",
+        "300s",
+        "--out",
+        out,
+    )
     return told, out
 
 
@@ -42,15 +56,21 @@ def pull(note):
         header, data = checkpoints.read(out)
         assert header["__metadata__"]["helios.part"], header["__metadata__"]
         for layer in range(2):
-            for ours, theirs in ((f"decoder.layers.{layer}.mlp.linear_fc2.weight", "mlp.down_proj.weight"),
-                                 (f"decoder.layers.{layer}.self_attention.linear_proj.weight",
-                                  "self_attn.o_proj.weight")):
+            for ours, theirs in (
+                (f"decoder.layers.{layer}.mlp.linear_fc2.weight", "mlp.down_proj.weight"),
+                (
+                    f"decoder.layers.{layer}.self_attention.linear_proj.weight",
+                    "self_attn.o_proj.weight",
+                ),
+            ):
                 assert data[ours] == tensors[f"model.layers.{layer}.{theirs}"], ours
         _, mapped = pulled(c, "shm")
         assert mapped.read_bytes() == out.read_bytes()
 
 
-@test("after helios-l3d has been killed and restarted, a new pull reads its new incarnation over rdma")
+@test(
+    "after helios-l3d has been killed and restarted, a new pull reads its new incarnation over rdma"
+)
 def restart(note):
     with slow_cluster(slots=1, env=NETWORK) as c:
         toy(c)
@@ -66,22 +86,48 @@ def restart(note):
 def far_agent(c, name):
     """An Agent that cannot see this cluster's directory, as on another host: it can use only the network."""
     state, pool = f"/tmp/{name}", f"/dev/shm/{name}.l2"
-    command = ["unshare", "-m", "sh", "-ec", f"mount -t tmpfs none {c.dir}; exec \"$@\"", "sh", BUILD / "bin/helios-agent",
-               "--name", name, "--host-id", name, "--controller", c.info["controller"], "--state", state, "--rank-address", "127.0.0.1",
-               "--l2-size", "32MiB", "--l2-pool", pool]
+    command = [
+        "unshare",
+        "-m",
+        "sh",
+        "-ec",
+        f"mount -t tmpfs none {c.dir}; exec \"$@\"",
+        "sh",
+        BUILD / "bin/helios-agent",
+        "--name",
+        name,
+        "--host-id",
+        name,
+        "--controller",
+        c.info["controller"],
+        "--state",
+        state,
+        "--rank-address",
+        "127.0.0.1",
+        "--l2-size",
+        "32MiB",
+        "--l2-pool",
+        pool,
+    ]
     with open(f"{name}.log", "w", encoding="utf-8") as log:
-        process = subprocess.Popen(command, env=c.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, env=c.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
     try:
         wait_for(f"{name} to register", lambda: name in json.dumps(c.json("nodes")), 300)
         yield
     finally:
         process.terminate()
         process.wait(60)
-        pathlib.Path(pool).unlink(missing_ok=True)  # otherwise the next one of this name would adopt it
+        pathlib.Path(pool).unlink(
+            missing_ok=True
+        )  # otherwise the next one of this name would adopt it
         shutil.rmtree(state, ignore_errors=True)
 
 
-@test("an Agent that has only the network copies a shard into its L2 over rdma, and it is good there")
+@test(
+    "an Agent that has only the network copies a shard into its L2 over rdma, and it is good there"
+)
 def copy(note):
     with slow_cluster(slots=1, env=NETWORK, tcp=True) as c, far_agent(c, "far"):
         toy(c)
@@ -96,9 +142,14 @@ def copy(note):
         note(json.dumps(shown)[:2000])
 
 
-@test("a node's L2 is the source of another node's: read over rdma, and good there when the first is gone")
+@test(
+    "a node's L2 is the source of another node's: read over rdma, and good there when the first is"
+    " gone"
+)
 def copy_from_l2(note):
-    with slow_cluster(slots=1, env=NETWORK, tcp=True) as c, far_agent(c, "near"), far_agent(c, "far"):
+    with slow_cluster(slots=1, env=NETWORK, tcp=True) as c, far_agent(c, "near"), far_agent(
+        c, "far"
+    ):
         toy(c)
         _, mapped = pulled(c, "shm")
         shard = max(c.json("shard", "ls")["items"], key=lambda s: s["sizeBytes"])

@@ -21,7 +21,9 @@ command: [/bin/sh, -c, 'echo here; while [ ! -e %s ]; do sleep 0.2; done']
 @test("the machine has two nodes, and helios sees them as two slots with their CPUs")
 def slots(note):
     note(sh("numactl -H"))
-    out = subprocess.run([HELIOS, "topo", "-o", "json"], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [HELIOS, "topo", "-o", "json"], capture_output=True, text=True, check=True
+    ).stdout
     found = {s["numaId"]: s["cpus"] for s in json.loads(out)["slots"]}
     assert found == CPUS, found
 
@@ -37,7 +39,12 @@ def ranks(note):
         seen = {}
         for k in running["plan"]["containers"]:
             for r in k["ranks"]:
-                pid = next(x["pid"] for held in running["containers"] for x in held["ranks"] if x["rank"] == r["rank"])
+                pid = next(
+                    x["pid"]
+                    for held in running["containers"]
+                    for x in held["ranks"]
+                    if x["rank"] == r["rank"]
+                )
                 seen[k["numaId"]] = (allowed(pid, "Cpus"), allowed(pid, "Mems"))
         note(seen)
         stop.touch()
@@ -48,9 +55,18 @@ def ranks(note):
 
 @test("every page of a shard lies on the node it was wanted near, as move_pages tells")
 def pool_pages(note):
-    for cpu in ("0", "3"):  # from either node: an unbound page would come from the node that touches it
-        done = subprocess.run(["taskset", "-c", cpu, BUILD / "tests/vm/vm_numa_pool", "/dev/shm/numa.pool", "0", "1"],
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=840, check=False)
+    for cpu in (
+        "0",
+        "3",
+    ):  # from either node: an unbound page would come from the node that touches it
+        done = subprocess.run(
+            ["taskset", "-c", cpu, BUILD / "tests/vm/vm_numa_pool", "/dev/shm/numa.pool", "0", "1"],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=840,
+            check=False,
+        )
         note(done.stdout)
         assert done.returncode == 0, done.returncode
         assert done.stdout.count("misplaced 0") == 12, done.stdout
@@ -70,7 +86,10 @@ def regions(pid, path):
 
 @test("helios-l3d's own pool has a region on each node: bound there, and its pages are there")
 def daemon_pool(note):
-    for cpu in ("0", "3"):  # from either node: an unbound page would come from the node that touches it
+    for cpu in (
+        "0",
+        "3",
+    ):  # from either node: an unbound page would come from the node that touches it
         with daemon("64MiB", wrap=["taskset", "-c", cpu]) as d:
             found = regions(d.pid, d.pool)
             note(f"CPU {cpu}: {found}")

@@ -27,9 +27,21 @@ def names():
 
 def said_by(name):
     """The suite's output for one of its tests, once all of its containers are gone."""
-    env = {**os.environ, "HELIOS_TEST_ENGINE": "podman", "HELIOS_TEST_IMAGE": IMAGE, "HELIOS_TEST_PATIENCE": "10"}
+    env = {
+        **os.environ,
+        "HELIOS_TEST_ENGINE": "podman",
+        "HELIOS_TEST_IMAGE": IMAGE,
+        "HELIOS_TEST_PATIENCE": "10",
+    }
     try:
-        done = subprocess.run([SUITE, name], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(
+            [SUITE, name],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout
         wait_for("podman to be empty", lambda: not containers(), SLOW)
         return done.stdout
@@ -44,16 +56,26 @@ def podman_passes(name):
         said = said_by(name)
         if "SKIPPED" in said:
             raise Skip(said.partition("REASON  ] ")[2].partition("\n")[0])
+
     return run
 
 
-@test("podman runs as root by crun, systemd makes its control groups, and they are of the second kind")
+@test(
+    "podman runs as root by crun, systemd makes its control groups, and they are of the second kind"
+)
 def engine(note):
     told = json.loads(podman("info", "--format=json"))
     host = told["host"]
-    note(f"podman {told['version']['Version']}, {host['ociRuntime']['version'].splitlines()[0]}, log {host['logDriver']}, "
-         f"events {host['eventLogger']}, storage {told['store']['graphDriverName']}, Linux {host['kernel']}")
-    assert (host["cgroupVersion"], host["cgroupManager"], host["security"]["rootless"]) == ("v2", "systemd", False), host
+    note(
+        f"podman {told['version']['Version']}, {host['ociRuntime']['version'].splitlines()[0]}, log"
+        f" {host['logDriver']}, events {host['eventLogger']}, storage"
+        f" {told['store']['graphDriverName']}, Linux {host['kernel']}"
+    )
+    assert (host["cgroupVersion"], host["cgroupManager"], host["security"]["rootless"]) == (
+        "v2",
+        "systemd",
+        False,
+    ), host
     assert host["ociRuntime"]["name"] == "crun", host["ociRuntime"]
 
 
@@ -69,13 +91,29 @@ devices:
 def cdi(note):
     """The argument is that of the command line with which a unit test compares ours."""
     image()
-    uuid = re.search(r"^--device=nvidia.com/gpu=(\S+)$", (ROOT / "tests/data/engine/podman-power-8-cdi.txt").read_text(), re.M)[1]
-    command = ["podman", "run", "--rm", "--network=host", f"--device=nvidia.com/gpu={uuid}", IMAGE, "sh", "-c",
-               "echo $SEEN; test -c /dev/nvidia7 && echo device"]
+    uuid = re.search(
+        r"^--device=nvidia.com/gpu=(\S+)$",
+        (ROOT / "tests/data/engine/podman-power-8-cdi.txt").read_text(),
+        re.M,
+    )[1]
+    command = [
+        "podman",
+        "run",
+        "--rm",
+        "--network=host",
+        f"--device=nvidia.com/gpu={uuid}",
+        IMAGE,
+        "sh",
+        "-c",
+        "echo $SEEN; test -c /dev/nvidia7 && echo device",
+    ]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=SLOW, check=False)
     note(refused.stderr)
     assert refused.returncode != 0 and f"nvidia.com/gpu={uuid}" in refused.stderr, refused
-    sh(f"[ -e /dev/nvidia7 ] || mknod /dev/nvidia7 c 1 3; mkdir -p /etc/cdi; printf '{CDI % uuid}' >/etc/cdi/nvidia.yaml")
+    sh(
+        f"[ -e /dev/nvidia7 ] || mknod /dev/nvidia7 c 1 3; mkdir -p /etc/cdi; printf '{CDI % uuid}'"
+        " >/etc/cdi/nvidia.yaml"
+    )
     try:
         given = subprocess.run(command, capture_output=True, text=True, timeout=SLOW, check=False)
         assert (given.returncode, given.stdout) == (0, "gpu\ndevice\n"), given

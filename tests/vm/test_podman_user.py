@@ -33,10 +33,35 @@ DELEGATE = pathlib.Path("/etc/systemd/system/user@.service.d/delegate.conf")
 def as_tester(*words):
     """Runs it in a new session of the user; (exit code, output, error)."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG")}
-    env = {**kept, **PATIENT, "HELIOS_CONFIG": "", "HOME": str(HOME), "XDG_RUNTIME_DIR": "/run/user/1000"}
-    line = f"cd; exec env {' '.join(f'{k}={shlex.quote(v)}' for k, v in env.items())} {shlex.join(map(str, words))}"
-    done = subprocess.run(["systemd-run", "--quiet", "--wait", "--pipe", "--uid=tester", "-p", "PAMName=login", "sh", "-c", line],
-                          capture_output=True, text=True, timeout=SLOW, check=False)
+    env = {
+        **kept,
+        **PATIENT,
+        "HELIOS_CONFIG": "",
+        "HOME": str(HOME),
+        "XDG_RUNTIME_DIR": "/run/user/1000",
+    }
+    line = (
+        "cd; exec env"
+        f" {' '.join(f'{k}={shlex.quote(v)}' for k, v in env.items())} {shlex.join(map(str, words))}"
+    )
+    done = subprocess.run(
+        [
+            "systemd-run",
+            "--quiet",
+            "--wait",
+            "--pipe",
+            "--uid=tester",
+            "-p",
+            "PAMName=login",
+            "sh",
+            "-c",
+            line,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=SLOW,
+        check=False,
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -60,10 +85,25 @@ def make_user():
 def job():
     """The record of an ended job, and the logs of its ranks."""
     make_user()
-    helios("up", "--nodes", "1", "--l3-size", "64MiB", "--no-supervise", "--timeout", "300s", "--executor", "podman")
+    helios(
+        "up",
+        "--nodes",
+        "1",
+        "--l3-size",
+        "64MiB",
+        "--no-supervise",
+        "--timeout",
+        "300s",
+        "--executor",
+        "podman",
+    )
     try:
         name = helios("submit", HOME / "job.yaml")["id"]
-        end = wait_for("the job to end", lambda: (d := helios("describe", name))["state"] in ("failed", "succeeded") and d, SLOW)
+        end = wait_for(
+            "the job to end",
+            lambda: (d := helios("describe", name))["state"] in ("failed", "succeeded") and d,
+            SLOW,
+        )
         return end, [helios("logs", name, "--rank", rank)["text"] for rank in (0, 1)]
     finally:
         helios("down", "--purge")
@@ -71,14 +111,23 @@ def job():
         assert (code, left) == (0, ""), (code, left)
 
 
-@test("podman user: without root, as Debian's systemd is, a job is refused for want of the control group of CPUs")
+@test(
+    "podman user: without root, as Debian's systemd is, a job is refused for want of the control"
+    " group of CPUs"
+)
 def refused(note):
     end, _ = job()
     note(end["reason"])
-    assert end["state"] == "failed" and "`cpuset` is not available; systemd has to delegate it" in end["reason"], end
+    assert (
+        end["state"] == "failed"
+        and "`cpuset` is not available; systemd has to delegate it" in end["reason"]
+    ), end
 
 
-@test("podman user: without root, where systemd delegates CPUs to users, a gang runs and has its memory")
+@test(
+    "podman user: without root, where systemd delegates CPUs to users, a gang runs and has its"
+    " memory"
+)
 def delegated(note):
     make_user()
     DELEGATE.parent.mkdir(exist_ok=True)
@@ -87,4 +136,7 @@ def delegated(note):
     end, logs = job()
     note(f"{end['reason']}; {[(k['binding'], k['warning']) for k in end['containers']]}")
     assert "exited with code 4" in end["reason"], end
-    assert any(text.startswith(f"{rank} of 2\nfits\n") and text.endswith("too much\n") for rank, text in enumerate(logs)), logs
+    assert any(
+        text.startswith(f"{rank} of 2\nfits\n") and text.endswith("too much\n")
+        for rank, text in enumerate(logs)
+    ), logs

@@ -15,19 +15,25 @@ from helios import _abi
 PERIOD = bytes(range(251))
 MIB = 1 << 20
 LARGE = 16 * MIB
-KILLED = 100 * MIB  # more than the 64 pieces that can be in flight: a stopped writer cannot complete it
+KILLED = (
+    100 * MIB
+)  # more than the 64 pieces that can be in flight: a stopped writer cannot complete it
 DEADLINE_MS = "300000"
 
 
 def pattern(k, size):
     """The bytes that puts.c writes: byte i is (i + k) % 251."""
-    turned = PERIOD[k % 251:] + PERIOD[:k % 251]
+    turned = PERIOD[k % 251 :] + PERIOD[: k % 251]
     return (turned * (size // 251 + 1))[:size]
 
 
 def start(d, count, size):
-    return subprocess.Popen([BUILD / "tests/vm/vm_puts", d.data, DEADLINE_MS, str(count), str(size)], text=True,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        [BUILD / "tests/vm/vm_puts", d.data, DEADLINE_MS, str(count), str(size)],
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
 
 
 def put(d, count, size):
@@ -59,7 +65,10 @@ def check(d, ids, size):
     reader.close()
 
 
-@test("many small puts in one call and one of 16 MiB go over rdma into helios-l3d, and its bytes are the sender's")
+@test(
+    "many small puts in one call and one of 16 MiB go over rdma into helios-l3d, and its bytes are"
+    " the sender's"
+)
 def puts(note):
     with daemon("64MiB") as d:
         small = put(d, 300, 1000)
@@ -71,7 +80,9 @@ def puts(note):
         assert shards == 301, shards
 
 
-@test("helios_version_put writes small and large parts over rdma; readers by shm and rdma find them")
+@test(
+    "helios_version_put writes small and large parts over rdma; readers by shm and rdma find them"
+)
 def version_puts(note):
     with daemon("64MiB") as d:
         writer = client(d, "net")
@@ -96,7 +107,10 @@ def version_puts(note):
         writer.close()
 
 
-@test("a sender killed in the middle of a large put leaves the pool as it was, and the daemon serves on over rdma")
+@test(
+    "a sender killed in the middle of a large put leaves the pool as it was, and the daemon serves"
+    " on over rdma"
+)
 def killed_sender(note):
     with daemon("256MiB") as d:
         ids = put(d, 3, 5000)
@@ -105,7 +119,11 @@ def killed_sender(note):
         assert sender.stdout.readline() == "path rdma\n"
         first = packets()[1]
         # Its connection is established, so the counter now grows by pieces; the whole put is 25600 packets.
-        wait_for("pieces of the put", lambda: packets()[1] - first > 1500 or sender.poll() is not None, 300)
+        wait_for(
+            "pieces of the put",
+            lambda: packets()[1] - first > 1500 or sender.poll() is not None,
+            300,
+        )
         sender.send_signal(signal.SIGSTOP)
         during = d.told()["usedBytes"]
         sender.kill()

@@ -25,8 +25,14 @@ command: [/bin/sh, -c, 'while [ ! -e %s ]; do sleep 0.2; done']
 
 
 def helios(*args):
-    done = subprocess.run([HELIOS, "--controller", CONTROLLER, *map(str, args), "-o", "json"], capture_output=True, text=True,
-                          env=dict(os.environ, **PATIENT), timeout=300, check=False)
+    done = subprocess.run(
+        [HELIOS, "--controller", CONTROLLER, *map(str, args), "-o", "json"],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ, **PATIENT),
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, f"helios {args}: {done.stderr}"
     return json.loads(done.stdout)
 
@@ -41,7 +47,10 @@ def install():
     conf = pathlib.Path("/etc/helios/helios.yaml")
     conf.parent.mkdir(parents=True, exist_ok=True)
     conf.write_text("l3: {size: 64MiB}\n")
-    environment = "".join(f"Environment={k}={v}\n" for k, v in {**PATIENT, "LD_LIBRARY_PATH": os.environ["LD_LIBRARY_PATH"]}.items())
+    environment = "".join(
+        f"Environment={k}={v}\n"
+        for k, v in {**PATIENT, "LD_LIBRARY_PATH": os.environ["LD_LIBRARY_PATH"]}.items()
+    )
     for name in DAEMONS:
         shutil.copy(ROOT / f"deploy/systemd/helios-{name}.service", "/etc/systemd/system")
         more = pathlib.Path(f"/etc/systemd/system/helios-{name}.service.d")
@@ -82,13 +91,19 @@ class Job:
         self.id = helios("submit", "/tmp/job.yaml")["id"]
 
     def wait(self, state):
-        return wait_for(f"job {self.id} to be {state}", lambda: (d := helios("describe", self.id))["state"] == state and d, 300)
+        return wait_for(
+            f"job {self.id} to be {state}",
+            lambda: (d := helios("describe", self.id))["state"] == state and d,
+            300,
+        )
 
     def ranks(self):
         """{NUMA node: pid}, and how they are bound."""
         told = self.wait("running")
         pids = {r["rank"]: r["pid"] for held in told["containers"] for r in held["ranks"]}
-        numa = {k["numaId"]: pids[r["rank"]] for k in told["plan"]["containers"] for r in k["ranks"]}
+        numa = {
+            k["numaId"]: pids[r["rank"]] for k in told["plan"]["containers"] for r in k["ranks"]
+        }
         return numa, {held["binding"] for held in told["containers"]}
 
     def end(self):
@@ -101,19 +116,27 @@ def bound(pid, numa):
 
 
 def group(pid):
-    return pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").strip().partition("::")[2]
+    return (
+        pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").strip().partition("::")[2]
+    )
 
 
 def disturb():
     """Makes systemd check all its groups."""
-    sh("systemctl daemon-reload; systemd-run --quiet --wait -p CPUWeight=50 -p AllowedCPUs=0-3 true; systemctl daemon-reload")
+    sh(
+        "systemctl daemon-reload; systemd-run --quiet --wait -p CPUWeight=50 -p AllowedCPUs=0-3"
+        " true; systemctl daemon-reload"
+    )
 
 
 def no_scopes():
     return "helios-" not in sh("systemctl list-units --no-pager --plain --type=scope --all")
 
 
-@test("ranks are bound to their node in scopes of systemd, and stay so whatever systemd does with its units")
+@test(
+    "ranks are bound to their node in scopes of systemd, and stay so whatever systemd does with its"
+    " units"
+)
 def scopes(note):
     with services():
         job = Job()
@@ -130,7 +153,10 @@ def scopes(note):
         wait_for("the scopes to be gone", no_scopes, 120)
 
 
-@test("an Agent that systemd stops, or restarts after it was killed, leaves its ranks running and bound, and finds them again")
+@test(
+    "an Agent that systemd stops, or restarts after it was killed, leaves its ranks running and"
+    " bound, and finds them again"
+)
 def restart(note):
     with services():
         job = Job()
@@ -139,9 +165,17 @@ def restart(note):
         disturb()
         assert all(alive(pid) and bound(pid, node) for node, pid in numa.items())
         sh("systemctl start helios-agent; systemctl kill --kill-whom=main -s KILL helios-agent")
-        wait_for("the agent to be started again", lambda: sh("systemctl show -P NRestarts helios-agent").strip() == "1", 120)
+        wait_for(
+            "the agent to be started again",
+            lambda: sh("systemctl show -P NRestarts helios-agent").strip() == "1",
+            120,
+        )
         # On another port, as the units say; the node's record has the old one for a while.
-        wait_for("it to register", lambda: sh("journalctl --no-pager -u helios-agent").count("agent: registered") == 3, 300)
+        wait_for(
+            "it to register",
+            lambda: sh("journalctl --no-pager -u helios-agent").count("agent: registered") == 3,
+            300,
+        )
         again, _ = job.ranks()
         note(again)
         assert again == numa, (again, numa)

@@ -21,8 +21,13 @@ TCP = {"HELIOS_UCX_TLS": "tcp"}
 @contextlib.contextmanager
 def owner(env=None, wrap=list, listen=ADDRESS):
     """A process with a pool; (its address, its pid)."""
-    process = subprocess.Popen(wrap([ONESIDED, "serve", f"{listen}:0", str(POOL), "auto"]), text=True,
-                               stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
+    process = subprocess.Popen(
+        wrap([ONESIDED, "serve", f"{listen}:0", str(POOL), "auto"]),
+        text=True,
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        env=dict(os.environ, **(env or {})),
+    )
     try:
         address = process.stdout.readline().strip()
         assert address, "the owner ended at once"
@@ -36,8 +41,16 @@ def owner(env=None, wrap=list, listen=ADDRESS):
 def fetch(address, what, pid, sizes, timeout_ms=180000, env=None, wrap=list, log=None):
     """The lines that `onesided fetch` printed, and its exit code; warnings go to `log`."""
     command = wrap([ONESIDED, "fetch", address, "auto", what, str(pid), str(timeout_ms), *sizes])
-    done = subprocess.run(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=600, check=False, env=dict(os.environ, **(env or {})))
+    done = subprocess.run(
+        command,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=600,
+        check=False,
+        env=dict(os.environ, **(env or {})),
+    )
     sys.stderr.write(done.stderr)
     if log:
         log("\n".join(line for line in done.stderr.splitlines() if " warn " in line))
@@ -109,19 +122,31 @@ def dead_owner(note):
     assert code == 0 and re.match(r"noticed (EUNAVAIL|ETIMEDOUT) ", lines[1]), lines
 
 
-@test("where RDMA lets nothing through the connection is made over tcp, with a warning, before its deadline")
+@test(
+    "where RDMA lets nothing through the connection is made over tcp, with a warning, before its"
+    " deadline"
+)
 def lost_fabric(note):
-    with deaf() as (host, where), owner(wrap=lambda c: ["ip", "netns", "exec", host, *c], listen=where) as (address, pid):
+    with deaf() as (host, where), owner(
+        wrap=lambda c: ["ip", "netns", "exec", host, *c], listen=where
+    ) as (address, pid):
         lines, code = fetch(address, "live", pid, ["65536"], timeout_ms=60000, log=note)
     note("\n".join(lines))
-    assert code == 0 and lines[0].startswith("path tcp") and lines[1].startswith("fetched 65536"), lines
+    assert (
+        code == 0 and lines[0].startswith("path tcp") and lines[1].startswith("fetched 65536")
+    ), lines
     assert any("rdma did not work" in line for line in note.lines), note.lines
 
 
 def as_nobody(command, locked_kib):
     """Drops root's right to lock any amount of memory."""
-    return ["sh", "-c", f"ulimit -l {locked_kib}; exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"", "sh",
-            *command]
+    return [
+        "sh",
+        "-c",
+        f"ulimit -l {locked_kib}; exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"",
+        "sh",
+        *command,
+    ]
 
 
 @test("a process that may lock only 64 KiB of memory serves and reads over tcp, and says why")
@@ -136,7 +161,9 @@ def memlock(note):
 @test("with 128 MiB of it an ordinary user reads over rdma")
 def memlock_enough(note):
     with owner(wrap=lambda c: as_nobody(c, 128 << 10)) as (address, pid):
-        lines, code = fetch(address, "live", pid, SIZES, log=note, wrap=lambda c: as_nobody(c, 128 << 10))
+        lines, code = fetch(
+            address, "live", pid, SIZES, log=note, wrap=lambda c: as_nobody(c, 128 << 10)
+        )
     note("\n".join(lines))
     assert code == 0 and lines[0].startswith("path rdma"), lines
 
@@ -150,6 +177,7 @@ def forbidden():
     def set_modes(allowed):
         for path, mode in modes.items():
             path.chmod(mode | 0o666 if allowed else 0o600)
+
     set_modes(False)
     try:
         yield set_modes
@@ -158,12 +186,22 @@ def forbidden():
             path.chmod(mode)
 
 
-@test("a connection that had to do without RDMA goes over to it while it is read from, once RDMA works")
+@test(
+    "a connection that had to do without RDMA goes over to it while it is read from, once RDMA"
+    " works"
+)
 def renewed(note):
     with owner() as (address, pid), forbidden() as allow:
-        command = as_nobody([ONESIDED, "fetch", address, "auto", "renew", str(pid), "180000", *SIZES], 128 << 10)
-        with subprocess.Popen(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE) as reader:
+        command = as_nobody(
+            [ONESIDED, "fetch", address, "auto", "renew", str(pid), "180000", *SIZES], 128 << 10
+        )
+        with subprocess.Popen(
+            command,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as reader:
             first = reader.stdout.readline()
             before = packets()
             allow(True)
@@ -174,6 +212,8 @@ def renewed(note):
     note(first + "\n".join(lines))
     note("\n".join(line for line in errors.splitlines() if "net: reads" in line))
     assert first.startswith("path tcp"), first
-    assert reader.returncode == 0 and re.match(r"renewed rdma after \d+ good reads over tcp", lines[0]), lines
+    assert reader.returncode == 0 and re.match(
+        r"renewed rdma after \d+ good reads over tcp", lines[0]
+    ), lines
     assert "over rdma again" in errors, errors
     assert after[1] - before[1] > (9 << 20) // 4096, (before, after)

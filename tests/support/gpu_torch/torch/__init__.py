@@ -18,14 +18,17 @@ def on_cpu(function):
             named["device"] = "cpu"
         named.pop("pin_memory", None)
         return function(*args, **named)
+
     return call
 
 
 for name in ("randn", "rand", "empty", "zeros", "ones", "full", "randint", "tensor", "arange"):
     setattr(real, name, on_cpu(getattr(real, name)))
 for name in ("addmm", "mm"):  # this CPU has no half precision
+
     def wide(*args, function=getattr(real, name)):
         return function(*(a.float() for a in args)).to(args[0].dtype)
+
     setattr(real, name, wide)
 
 
@@ -62,7 +65,9 @@ class Stream:
     def __init__(self):
         driver = ctypes.CDLL(os.environ["GPU_TORCH_DRIVER"])
         context, self.at = ctypes.c_void_p(), ctypes.c_void_p()
-        assert driver.cuInit(0) == 0 and driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert (
+            driver.cuInit(0) == 0 and driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        )
         assert driver.cuCtxPushCurrent_v2(context) == 0
         assert driver.cuStreamCreate(ctypes.byref(self.at), 1) == 0
         assert driver.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
