@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Adapters as PEFT writes them with options other than the defaults: each is imported beside its base at two layouts,
-read at the other one and exported bit for bit; or it is refused with a text that names the tensor and the remedy."""
+"""Adapters as PEFT writes them with options other than the defaults: each is imported beside its
+base at two layouts, read at the other one and exported bit for bit; or it is refused with a text
+that names the tensor and the remedy."""
 from __future__ import annotations
 
 import pathlib
@@ -13,7 +14,7 @@ from support import needs  # noqa: E402
 torch = needs.torch()
 needs.programs()
 
-from support.dense_models import (
+from support.dense_models import (  # noqa: E402
     ATTENTION,
     BIASES,
     FFN,
@@ -24,7 +25,7 @@ from support.dense_models import (
     PHI,
     QK_NORMS,
     VOCAB,
-)  # noqa: E402
+)
 from support.published import E, SIZES, PublishedCase, ends, layers  # noqa: E402
 
 import helios  # noqa: E402
@@ -52,7 +53,8 @@ MIXTRAL = ATTENTION | NORMS | {"block_sparse_moe.gate.weight": [E, H]} | EXPERTS
 
 
 def adapted(shapes, names, rank=4, more=()):
-    """A and B of each matrix whose name ends with one of `names`; more: (ending, shape of its outputs) beside them."""
+    """A and B of each matrix whose name ends with one of `names`;
+    more: (ending, shape of its outputs) beside them."""
     out = {}
     for name, shape in shapes.items():
         if not any(name.endswith(f"{n}.weight") for n in names):

@@ -1,4 +1,5 @@
-"""Models outlive memory: write-behind, a pool that a reboot deletes, a pool smaller than the models."""
+"""Models outlive memory: write-behind, a pool that a reboot deletes,
+a pool smaller than the models."""
 import pathlib
 import re
 import shutil
@@ -158,7 +159,8 @@ class Archive(unittest.TestCase):
             c.json("down", "--keep")
             path = self.archive / shard[:2] / f"{shard}.safetensors"
             raw = path.read_bytes()
-            path.unlink()  # the new file is as an earlier release has stored it: without a checksum beside it
+            # the new file is as an earlier release has stored it: without a checksum beside it
+            path.unlink()
             self.assertIn(b"helios.part", raw)
             path.write_bytes(raw.replace(b"helios.part", b"helios.port", 1))
             c.up()
@@ -256,8 +258,8 @@ class Archive(unittest.TestCase):
         )
 
     def test_the_controller_says_which_version_leaves_a_full_pool(self):
-        # three models of one size; the pool has room for two and a quarter. L3 itself does not see reads through the
-        # mapping
+        # three models of one size; the pool has room for two and a quarter.
+        # L3 itself does not see reads through the mapping
         size = checkpoints.llama(self.archive.parent / "probe", hidden=384, ffn=768)[0]
         bytes_ = sum(f.stat().st_size for f in size.glob("*.safetensors"))
         pool = f"{(bytes_ * 9 // 4 >> 20) + 1}MiB"
@@ -289,7 +291,8 @@ class Archive(unittest.TestCase):
             self.without_controller(c)
 
     def without_controller(self, c):
-        """Once its last order has expired, the shards least recently requested from L3 are evicted first."""
+        """Once its last order has expired, the shards least recently requested
+        from L3 are evicted first."""
         ids = {
             m: {s["id"] for s in c.json("shard", "ls", "--model", m)["items"]}
             for m in ("used", "unused", "third")

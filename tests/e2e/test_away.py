@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Commands that are started while the L3 daemon restarts: they wait for it if it can come back, and say so."""
+"""Commands that are started while the L3 daemon restarts: they wait for it if it can come back,
+and say so."""
 from __future__ import annotations
 
 import json

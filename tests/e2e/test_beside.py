@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Tensors that the model's config does not ask for, saved with strict=False: kept at every layout at which all ranks
-hold them alike, otherwise refused by name, with real daemons."""
+"""Tensors that the model's config does not ask for, saved with strict=False: kept at every layout
+at which all ranks hold them alike, otherwise refused by name, with real daemons."""
 from __future__ import annotations
 
 import pathlib

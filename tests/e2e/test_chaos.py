@@ -1,4 +1,5 @@
-"""Half a minute of ./run chaos: random faults during imports, pulls, saves, jobs, copies, reads from the archive."""
+"""Half a minute of ./run chaos: random faults during imports, pulls, saves, jobs, copies,
+reads from the archive."""
 import pathlib
 import subprocess
 import sys
@@ -21,11 +22,8 @@ class Chaos(unittest.TestCase):
             "planted leak": "leaked: files in /dev/shm",
             "planted gang kill": "healthy gang was touched",
         }
-        rounds = [
-            "--rounds",
-            str(len(faults)),
-            "--keep-going",
-        ]  # each in its own cluster, after the previous failure
+        # each in its own cluster, after the previous failure
+        rounds = ["--rounds", str(len(faults)), "--keep-going"]
         done = subprocess.run(
             [
                 sys.executable,

@@ -1,5 +1,5 @@
-"""A pool and an archive belong to one cluster: a Controller with another or an old catalogue removes nothing from
-them."""
+"""A pool and an archive belong to one cluster: a Controller with another or an old catalogue
+removes nothing from them."""
 import json
 import pathlib
 import re
@@ -241,7 +241,8 @@ class Claim(unittest.TestCase):
         with cluster(env=dict(self.env, HELIOS_ARCHIVE_TRASH_KEEP="3s")) as c:
             shards = self.load(c, "m")
             files = self.files()
-            # a foreign file is an orphan of the archive once the archive has seen it, which is at its start
+            # a foreign file is an orphan of the archive once the archive has seen it,
+            # which is at its start
             orphan = "0123456789abcdef0123456789abcdef"
 
             def add(_):

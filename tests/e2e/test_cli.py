@@ -1,4 +1,5 @@
-"""Models, shards and pulls through the command line, checked with readers that share no code with it."""
+"""Models, shards and pulls through the command line,
+checked with readers that share no code with it."""
 import concurrent.futures
 import json
 import os
@@ -23,7 +24,8 @@ LAYERS, HIDDEN, VOCAB = 4, 64, 61
 
 
 def read(raw):
-    """Tensors of a safetensors file by its definition: {name: (dtype, shape, bytes)}, and its metadata."""
+    """Tensors of a safetensors file by its definition: {name: (dtype, shape, bytes)},
+    and its metadata."""
     size = struct.unpack("<Q", raw[:8])[0]
     assert (8 + size) % 64 == 0, "data is not aligned"
     header = json.loads(raw[8 : 8 + size])
@@ -177,9 +179,8 @@ class Usage(unittest.TestCase):
         ]
         self.assertEqual([line for line in lines if len(line) > 80], [])
         options = json.loads(helios("conf", "-o", "json").stdout)["items"]
-        self.assertEqual(
-            [o["name"] for o in options if "ikewise" in o["help"]], []
-        )  # help is not combined with other options
+        # help is not combined with other options
+        self.assertEqual([o["name"] for o in options if "ikewise" in o["help"]], [])
 
     def test_a_reader_that_has_seen_enough_is_no_error(self):
         done = subprocess.run(
@@ -279,9 +280,8 @@ class Usage(unittest.TestCase):
 class Models(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.context = cluster(
-            nodes=1, slots=1, size="64MiB", tcp=True
-        )  # bytes over the network are compared
+        # bytes over the network are compared
+        cls.context = cluster(nodes=1, slots=1, size="64MiB", tcp=True)
         cls.c = cls.context.__enter__()
         try:
             cls.source = cls.c.dir / "checkpoint"
@@ -742,9 +742,10 @@ class Bench(unittest.TestCase):
             re.split(r",\s+", re.search(r"(adam, .*?); all but device without NAME", run, re.S)[1])
         )
         self.assertEqual(told - known, set())
+        # needs a GPU
         self.assertEqual(
             set(re.search(r"for each in (.*?); do bench", run)[1].split()), told - {"device"}
-        )  # needs a GPU
+        )
 
     def test_bench_get_and_import_need_no_cluster_and_leave_nothing(self):
         before = sorted(pathlib.Path("/dev/shm").glob("helios-bench-*"))

@@ -1,4 +1,5 @@
-"""The programs as a user runs them: a cluster starts, models and jobs pass through it, daemons die, nothing is lost."""
+"""The programs as a user runs them: a cluster starts, models and jobs pass through it, daemons die,
+nothing is lost."""
 import contextlib
 import json
 import os
@@ -489,8 +490,8 @@ class Jobs(unittest.TestCase):
     def test_the_list_of_jobs_is_newest_first_with_times_and_fits_the_terminal(self):
         with cluster(nodes=1, slots=1) as c:
             text = (
-                "jobName: %s\nparallelism: {tensor_parallel_size: 1}\ncommand: [/bin/sh, -c,"
-                " '%s']\n"
+                "jobName: %s\nparallelism: {tensor_parallel_size: 1}\n"
+                "command: [/bin/sh, -c, '%s']\n"
             )
             jobs = [c.submit(text % ("tick", "sleep 1.2"))]
             done = c.wait_job(jobs[0], "succeeded")
@@ -541,10 +542,8 @@ class Jobs(unittest.TestCase):
                     SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 200"),
                     "slots",
                 ),
-                (
-                    "jobName: [",
-                    "job.yaml:2:1:",
-                ),  # the list is not closed: libyaml's position is after the last line
+                # the list is not closed: libyaml's position is after the last line
+                ("jobName: [", "job.yaml:2:1:"),
                 (SLEEPER + "model: {name: nope}\n", "'nope'"),
                 ("jobName: x\ncommand: 'true'\n\0restarts: many\n", "NUL"),
                 (f"jobName: x\ncommand: 'true'\nworkdir: {'d' * 65530}\n", "workdir has"),

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Copies of shards from the view of a rank and a user: the node's own store, healing, other nodes' stores."""
+"""Copies of shards from the view of a rank and a user: the node's own store, healing,
+other nodes' stores."""
 from __future__ import annotations
 
 import ctypes
@@ -56,7 +57,8 @@ class Copies(StoreCase):
         return pathlib.Path(self.c.info["pool"]), extent["offset"], extent["sizeBytes"]
 
     def change_crc(self, file, name):
-        """Gives the shard another CRC in the index of a pool without an owner (mem/pool/layout.h)."""
+        """Gives the shard another CRC in the index of a pool without an owner
+        (mem/pool/layout.h)."""
         with open(file, "r+b") as pool:
             at = pool.read().index(struct.pack("<QQ", int(name[:16], 16), int(name[16:], 16)))
             pool.seek(at)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""`helios model diff`: versions at any layouts, compared by their global tensors; exit status like that of diff(1)."""
+"""`helios model diff`: versions at any layouts, compared by their global tensors;
+exit status like that of diff(1)."""
 from __future__ import annotations
 
 import json
@@ -20,9 +21,8 @@ from support.saving_gang import SavingGang  # noqa: E402
 import helios  # noqa: E402
 
 TP, PP, NORM = 2, 2, "decoder.final_layernorm.weight"
-FC1 = (  # of a stage: its rows are gate and up of this tensor rank
-    "decoder.layers.0.mlp.linear_fc1.weight"
-)
+# of a stage: its rows are gate and up of this tensor rank
+FC1 = "decoder.layers.0.mlp.linear_fc1.weight"
 
 
 def whole_numbers(directory):

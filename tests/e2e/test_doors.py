@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Who can reach a cluster on one machine: its own user and root, at Unix sockets. Ports are open only if requested."""
+"""Who can reach a cluster on one machine: its own user and root, at Unix sockets.
+Ports are open only if requested."""
 import json
 import os
 import pathlib
@@ -92,7 +93,8 @@ class Doors(unittest.TestCase):
             self.assertIn("the running cluster serves on Unix sockets", said)
 
     def knock_often(self, c, kind, path, log, refusal):
-        """Nobody has been refused there before. Each connection is closed, and at most one a second is logged."""
+        """Nobody has been refused there before. Each connection is closed,
+        and at most one a second is logged."""
         log, began = c.state / "log" / log, time.monotonic()
         done = as_stranger("/usr/bin/python3", "-c", KNOCK, kind, c.state / "run" / path)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""A save is answered once its shards are in as many failure domains as versions.durability says, and they stay so."""
+"""A save is answered once its shards are in as many failure domains as versions.durability says,
+and they stay so."""
 from __future__ import annotations
 
 import contextlib
@@ -29,9 +30,8 @@ QUICK = {
     "HELIOS_NODES_LOST_AFTER": "2s",
     "HELIOS_COPY_TIMEOUT": "3s",
 }
-ELSEWHERE = {
-    "HELIOS_AGENT_HOST_ID": "elsewhere"
-}  # for both nodes: a failure domain other than the pool's
+# for both nodes: a failure domain other than the pool's
+ELSEWHERE = {"HELIOS_AGENT_HOST_ID": "elsewhere"}
 BYTES = 3 << 20
 
 
@@ -50,7 +50,8 @@ class Durability(StoreCase):
         return {"HELIOS_ARCHIVE_URL": f"dir:{self.files}", "HELIOS_ARCHIVE_MODE": mode}
 
     def put(self, rank, world=1, step=7):
-        """A version with one part of this rank that was put and not committed; its client, number and shard."""
+        """A version with one part of this rank that was put and not committed; its client,
+        number and shard."""
         client = self.client()
         number = client.version_open("m", "", 0, step, rank, world, _abi.LAYOUT_UNCHECKED)
         memory = ctypes.create_string_buffer(os.urandom(BYTES), BYTES)
@@ -125,9 +126,8 @@ class Durability(StoreCase):
             "too few failure domains", self.c.refuse("shard", "move", shard, "--tier", "l3")
         )
         other = next(n for n in self.nodes if n != holder)
-        self.c.json(
-            "shard", "move", shard, "--node", other, "--tier", "l2"
-        )  # it is equally safe there
+        # it is equally safe there
+        self.c.json("shard", "move", shard, "--node", other, "--tier", "l2")
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", other)})
         self.c.json("model", "verify", f"m@{number}")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A gang with a range of data parallel sizes: it loses a server, goes on with two of three replicas, and has three
-again when the server is back. The loss equals that of the unsliced model with the same global batch at every size.
-"""
+"""A gang with a range of data parallel sizes: it loses a server, goes on with two of three
+replicas, and has three again when the server is back. The loss equals that of the unsliced model
+with the same global batch at every size."""
 from __future__ import annotations
 
 import json
@@ -28,7 +28,8 @@ import reference_loss  # noqa: E402
 torch.set_num_threads(1)
 FOREVER, SAVE, BATCH = 1000000, 4, 6
 REPLICAS = {"min": 2, "max": 3}
-# The example slowed down to five steps a second: the reference repeats the steps made while servers go and come.
+# The example slowed down to five steps a second:
+# the reference repeats the steps made while servers go and come.
 PACED = """import sys, time, helios, train_gpt
 report = helios.report
 helios.report = lambda *values: (report(*values), time.sleep(0.2))
@@ -141,9 +142,8 @@ class Elastic(unittest.TestCase):
         before = self.steps_with(job, 3, 1)
         wait_for("a version of its own", lambda: "HELIOS_SAVED" in self.c.log(job, 0))
         first = self.steps(self.c.log(job, 0))
-        place = self.c.job(job)["plan"]["containers"][0][
-            "node"
-        ]  # the server of rank 0, where the ranks meet
+        # the server of rank 0, where the ranks meet
+        place = self.c.job(job)["plan"]["containers"][0]["node"]
         self.lose(place, before[0])
 
         second = self.steps_with(job, 2, 2)

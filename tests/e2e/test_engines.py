@@ -87,9 +87,9 @@ class Engines(unittest.TestCase):
 
     def test_2_want_of_memory_names_limit_and_rank_and_shows_the_kernels_words(self):
         job = self.c.submit(
-            f"jobName: eater\ndockerImage: {IMAGE}\nresources: {{memory: 64MiB, ranks_per_slot:"
-            " 1}\ncommand: [/bin/sh, -c, 'dd if=/dev/zero of=/dev/null bs=300M count=1; exit"
-            " 3']\n"
+            f"jobName: eater\ndockerImage: {IMAGE}\n"
+            "resources: {memory: 64MiB, ranks_per_slot: 1}\n"
+            "command: [/bin/sh, -c, 'dd if=/dev/zero of=/dev/null bs=300M count=1; exit 3']\n"
         )
         end = self.c.wait_job(job, "failed")
         self.assertIn(
@@ -136,7 +136,8 @@ class Engines(unittest.TestCase):
             shown["ledger"]["wallMs"],
         )
 
-        # The tag moves. A waiting job has its image before it starts; the one that restarts keeps its own.
+        # The tag moves. A waiting job has its image before it starts;
+        # the one that restarts keeps its own.
         two = registry.push("train:1", "two\n")
         registry.signal(signal.SIGSTOP)
         waits = c.submit(job_file.replace("@", "second"))
@@ -205,8 +206,8 @@ class Engines(unittest.TestCase):
             "cd $HELIOS_LOAD; cat latest_checkpointed_iteration.txt; echo; ls release; sha256sum"
             " release/*/*.pt; echo $0 $1; exit 4"
         )
-        # The first rank that exits with 4 has the other one stopped, which still reports its own exit: both ignore the
-        # signal before either goes on.
+        # The first rank that exits with 4 has the other one stopped, which still reports its own
+        # exit: both ignore the signal before either goes on.
         ignore = (
             "trap '' TERM; mktemp /up/XXXXXX; until [ $(ls /up | wc -l) = 2 ]; do sleep 0.1; done;"
             " exec \"$@\""

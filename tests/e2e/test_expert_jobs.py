@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A gang of a model with experts: each rank loads its own slices at the job's sizes, and all their saves together make
-a version."""
+"""A gang of a model with experts: each rank loads its own slices at the job's sizes,
+and all their saves together make a version."""
 from __future__ import annotations
 
 import json
@@ -19,8 +19,8 @@ from support import checkpoints, tiny_mixtral  # noqa: E402
 from support.model_case import ModelCase  # noqa: E402
 from support.tiny_mixtral import EXPERTS, GROUPS, HEAD, HEADS, LAYERS, WIDTH  # noqa: E402
 
-# Every rank writes what it has loaded to a file, then saves it with 1 added: experts are saved by the first rank that
-# has them.
+# Every rank writes what it has loaded to a file, then saves it with 1 added:
+# experts are saved by the first rank that has them.
 RANK = """
     import os
     import torch

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Models with experts and with latent attention, with real daemons: ranks load what the checkpoint says, what a gang
-saves is a version, and an export equals the imported checkpoint."""
+"""Models with experts and with latent attention, with real daemons: ranks load what the checkpoint
+says, what a gang saves is a version, and an export equals the imported checkpoint."""
 from __future__ import annotations
 
 import dataclasses
@@ -161,7 +161,8 @@ MTP = {
     "eh_proj.weight": [H, 2 * H],
     "shared_head.norm.weight": [H],
 }
-# With a layer that predicts one more token: its copies of the embedding and the head are as in the published files.
+# With a layer that predicts one more token: its copies of the embedding and the head are as
+# in the published files.
 for type_ in ("deepseek_v3", "glm4_moe"):
     config_, layer_ = FAMILIES[type_]
     FAMILIES[type_ + "+mtp"] = (config_ | {"num_nextn_predict_layers": 1}, layer_)
@@ -242,9 +243,8 @@ class Experts(ModelCase):
         name = f"m{Experts.count}"
         home, numbers = self.checkpoint(family)
         self.c.json("model", "import", home, "--name", name, *sizes(split), *more)
-        self.addCleanup(
-            self.c.json, "model", "rm", name, "--force"
-        )  # the pool has room for one test's models
+        # the pool has room for one test's models
+        self.addCleanup(self.c.json, "model", "rm", name, "--force")
         return name, numbers
 
     def check_exported(self, name, numbers):
@@ -263,7 +263,8 @@ class Experts(ModelCase):
                     self.check_exported(name, numbers)
 
     def check_reads_as_imported(self, family, pairs):
-        """Every rank of each pair's second split reads the same from a model stored at the first."""
+        """Every rank of each pair's second split reads the same from a
+        model stored at the first."""
         names = {
             split: self.load(family, split)[0] for split in sorted(set(itertools.chain(*pairs)))
         }
@@ -633,9 +634,8 @@ class Experts(ModelCase):
     def test_the_state_of_experts_follows_them_to_another_layout(self):
         for stored in ((2, 1, 2, 2), VIRTUAL[0]):
             name, numbers = self.load("mixtral", stored)
-            self.save(
-                name, stored, 2, lambda _, t: t
-            )  # two data ranks: no two have the same experts
+            # two data ranks: no two have the same experts
+            self.save(name, stored, 2, lambda _, t: t)
             said = self.c.json("model", "verify", f"{name}@2")
             self.assertTrue(said["proved"], said)
             wanted = (1, 1, 4, 1)
@@ -653,12 +653,8 @@ class Experts(ModelCase):
                 self.c.info["controller"], rank=dataclasses.replace(rank, job=job, model=name)
             ) as me:
                 state, optim = me.load_state_dict(), {}
-                for (
-                    n,
-                    t,
-                ) in (
-                    state.items()
-                ):  # the eight ranks hold each expert twice, everything else four times
+                # the eight ranks hold each expert twice, everything else four times
+                for n, t in state.items():
                     number, size = (
                         ((rank.dp * 2 + rank.tp) // 4, 2)
                         if ".mlp.experts." in n

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""README.md's tour and docs/first-steps.md, followed word for word by a user with an empty home directory.
+"""README.md's tour and docs/first-steps.md, followed word for word by a user
+with an empty home directory.
 
-A fenced block of sh is run. A block after a line that ends with a file name in backquotes and a colon is saved as that
-file. In README.md the indented blocks of its section "Five minutes" are run. The only change: /tmp is a directory of
-the test."""
+A fenced block of sh is run. A block after a line that ends with a file name in backquotes and a
+colon is saved as that file. In README.md the indented blocks of its section "Five minutes" are run.
+The only change: /tmp is a directory of the test."""
 import os
 import pathlib
 import re
@@ -57,8 +58,8 @@ class Follow(unittest.TestCase):
         )
 
     def follow(self, steps):
-        """Saves the files, then runs all commands in one shell that stops at the first failure; returns their
-        output."""
+        """Saves the files, then runs all commands in one shell that stops at the first failure;
+        returns their output."""
         script = ""
         for name, text in steps:
             text = text.replace("/tmp/", f"{self.dir}/tmp/")

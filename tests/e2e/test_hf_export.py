@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Exporting a version as a Hugging Face checkpoint: what was imported comes out bit for bit, whatever the split, and
-what was trained can be imported again."""
+"""Exporting a version as a Hugging Face checkpoint: what was imported comes out bit for bit,
+whatever the split, and what was trained can be imported again."""
 from __future__ import annotations
 
 import json
@@ -135,9 +135,8 @@ class Export(unittest.TestCase):
                         n: t + (part in n and tp == 0)
                         for n, t in rank.load_state_dict(version=1).items()
                     }
-                    saved = rank.save_state_dict(
-                        state, 5, strict=False
-                    )  # otherwise the commit is refused
+                    # otherwise the commit is refused
+                    saved = rank.save_state_dict(state, 5, strict=False)
             self.assertTrue(saved.visible)
             text = self.c.refuse(
                 "model", "export", name, "--format", "hf", "--out", self.c.dir / "differ"
@@ -196,7 +195,8 @@ class Export(unittest.TestCase):
         self.assertFalse(out.exists())
 
     def gang(self, name, job, optim, dp_size=1, **how):
-        """The version that 2 x 2 x dp ranks save, with the state that `optim` computes from (rank, parameters)."""
+        """The version that 2 x 2 x dp ranks save, with the state that `optim` computes
+        from (rank, parameters)."""
         for pp, tp, dp in ((p, t, d) for p in range(2) for t in range(2) for d in range(dp_size)):
             rank = helios.Rank(
                 job=job,
@@ -217,9 +217,8 @@ class Export(unittest.TestCase):
         return f"{name}@{saved.version}"
 
     def test_optimizer_state_has_the_names_and_shapes_of_the_checkpoint(self):
-        def halves(
-            rank, state
-        ):  # halves of each tensor's elements, as a distributed optimizer divides them
+        # halves of each tensor's elements, as a distributed optimizer divides them
+        def halves(rank, state):
             half = {
                 n: slice(rank.dp * t.numel() // 2, (rank.dp + 1) * t.numel() // 2)
                 for n, t in state.items()
@@ -250,7 +249,8 @@ class Export(unittest.TestCase):
                 wrong = [
                     n
                     for n, raw in tensors.items()
-                    if not torch.equal(  # the sign of an F32 is its last bit
+                    # the sign of an F32 is its last bit
+                    if not torch.equal(
                         torch.frombuffer(bytearray(data[f"exp_avg.{n}"]), dtype=torch.int32)
                         ^ -(1 << 31),
                         torch.frombuffer(bytearray(raw), dtype=torch.int32),
@@ -270,9 +270,8 @@ class Export(unittest.TestCase):
             }
 
         source, _ = self.checkpoint("qwen2")
-        saved = self.gang(
-            self.c.take(source), "stale", differing, strict=False
-        )  # otherwise the commit is refused
+        # otherwise the commit is refused
+        saved = self.gang(self.c.take(source), "stale", differing, strict=False)
         for form in ("hf", "safetensors", "torch"):
             out = self.c.dir / f"stale-{form}"
             text = self.c.refuse(

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""What users write around a managed model does the same as on plain torch, bit for bit, or is refused by
-name: each row of the table in docs/hybridps.md, at three capacities. `--write` renews that table."""
+"""What users write around a managed model does the same as on plain torch, bit for bit, or
+is refused by name: each row of the table in docs/hybridps.md, at three capacities.
+`--write` renews that table."""
 from __future__ import annotations
 
 import os
@@ -52,8 +53,8 @@ def outcome_of(use, make, device):
 
 
 def in_child(use, make, device):
-    """In a child, so that a signal fails one row instead of all; and because torch 2 has no backward after a
-    fork once autograd's threads run."""
+    """In a child, so that a signal fails one row instead of all; and because torch 2 has no
+    backward after a fork once autograd's threads run."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

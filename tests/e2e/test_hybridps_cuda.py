@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""HybridPS on a stand-in for the CUDA driver: its accounting, its moves, and its steps with torch's operations. What
-only a GPU shows (torch demands tensors of one device; kernels that are still running) is in tests/gpu."""
+"""HybridPS on a stand-in for the CUDA driver: its accounting, its moves, and its steps with torch's
+operations. What only a GPU shows (torch demands tensors of one device; kernels that are still
+running) is in tests/gpu."""
 from __future__ import annotations
 
 import json

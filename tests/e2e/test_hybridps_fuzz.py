@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Random training programs give what they give on plain torch, bit for bit: tests/support/hybridps_fuzz.py.
+"""Random training programs give what they give on plain torch, bit for bit:
+tests/support/hybridps_fuzz.py.
 
-They take some 60 s of CPU time. A failure prints its seed, why, and the shortest part of the program that still
-fails.
+They take some 60 s of CPU time. A failure prints its seed, why,
+and the shortest part of the program that still fails.
 """
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ torch = needs.torch()
 import hybridps_fuzz as fuzz  # noqa: E402
 
 PROGRAMS = 2000
-# Programs out of 200,000 that failed once: seed (of the model), operations, and the cause. Torch refuses a
-# backward after a write to a state_dict's tensor, which shares the parameter's version.
+# Programs out of 200,000 that failed once: seed (of the model), operations, and the cause. Torch
+# refuses a backward after a write to a state_dict's tensor, which shares the parameter's version.
 FOUND = (
     (60046681, [["keep", 4, 2], ["fail_backward", 5], ["write_kept", 3], ["fork", 19]], "same"),
     (
@@ -84,7 +85,8 @@ class Programs(unittest.TestCase):
         self.addCleanup(setattr, fuzz.Run, "op_write", fuzz.Run.op_write)
         fuzz.make_program = lambda seed: list(program)
         fuzz.Run.op_write = lambda run, n, how: run.param(n).data.add_(run.managed)
-        # In a child, like all programs: torch 2 refuses a backward after a fork of a process that has had one.
+        # In a child, like all programs: torch 2 refuses a backward after a fork of a
+        # process that has had one.
         self.assertEqual(
             fuzz.in_child([5], program)[5],
             "WRONG: differs from plain torch in operation 3 evaluate",

@@ -35,9 +35,8 @@ class Matrix(unittest.TestCase):
                         return managed(rank, group, capacity, steps=steps, **options)
 
                 kept = compare(self, run, self.expected[steps])
-                self.assertEqual(
-                    sum(kept), 2 * len(self.expected[steps][2]["state"])
-                )  # each state once
+                # each state once
+                self.assertEqual(sum(kept), 2 * len(self.expected[steps][2]["state"]))
                 self.assertLess(max(kept), sum(kept))
 
     def test_host_adam(self):

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Ranks of one host that hold parameters and gradients once: plain torch's bits, and the memory of one copy."""
+"""Ranks of one host that hold parameters and gradients once: plain torch's bits,
+and the memory of one copy."""
 from __future__ import annotations
 
 import os
@@ -117,8 +118,9 @@ class OneCopy(unittest.TestCase):
         for how in (
             dict(clip=1.0, accumulate=2),
             dict(clip=1.0, accumulate=3, no_sync=True),
+            # pages of its own, which are replaced
             dict(clip=0.05, accumulate=2, halve=True),
-        ):  # pages of its own, which are replaced
+        ):
             with self.subTest(**how):
 
                 def run(rank, how=how):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Parameters that are used where hybridps does not expect it give what plain torch gives, bit for bit, or an
-exception that names them. The device has room for barely more than one layer."""
+"""Parameters that are used where hybridps does not expect it give what plain torch gives, bit for
+bit, or an exception that names them. The device has room for barely more than one layer."""
 from __future__ import annotations
 
 import ctypes
@@ -269,7 +269,8 @@ class Read(Uses):
 
 
 class Write(Uses):
-    """A moving average of one stack in another, as in the forward of MoCo, BYOL and mean teachers."""
+    """A moving average of one stack in another, as in the forward of MoCo,
+    BYOL and mean teachers."""
 
     def test_by_assigning_data(self):
         class Model(Pair):

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""HybridPS in a job: ranks find the node's table and L3 through their environment, their chunks appear among the node's
-tiers, what does not fit in the host's memory is spilled to L3, and a killed rank leaves nothing behind."""
+"""HybridPS in a job: ranks find the node's table and L3 through their environment, their chunks
+appear among the node's tiers, what does not fit in the host's memory is spilled to L3, and a killed
+rank leaves nothing behind."""
 import copy
 import ctypes
 import os
@@ -90,9 +91,8 @@ class Platform(unittest.TestCase):
         lying = tiers["", "pool"]["usedBytes"] - empty["", "pool"]["usedBytes"]
         self.assertGreaterEqual(lying, spilled)
         self.assertLess(lying, spilled + 10 * (128 << 10))
-        self.assertEqual(
-            tiers["", "pool"]["shards"], empty["", "pool"]["shards"]
-        )  # readers do not find them
+        # readers do not find them
+        self.assertEqual(tiers["", "pool"]["shards"], empty["", "pool"]["shards"])
 
         self.assertRegex(self.c.run("store").stdout, rf"pid {pid} +- +3\.0 MiB")
         wait_for("the heartbeat", lambda: "2.0 MiB+3.0 MiB" in self.c.run("nodes").stdout)

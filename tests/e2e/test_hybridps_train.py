@@ -21,9 +21,8 @@ class SameAsPlainTorch(unittest.TestCase):
     def test_native_adam_on_the_device_at_low_tide(self):
         case = Case(self, native=True, where="device", clip=1.0)
         room = int(case.bytes * 0.5) & -4096
-        high = (
-            room - case.minimum()
-        )  # in forward and backward, other programs take all but the minimum
+        # in forward and backward, other programs take all but the minimum
+        high = room - case.minimum()
         case.run(room, reserved_bytes=lambda client: high if client.state.inside else 0)
 
     def test_gradients_that_are_zeroed_and_not_dropped(self):
@@ -49,9 +48,8 @@ class SameAsPlainTorch(unittest.TestCase):
         def run(manage):
             model = make()
             optimizer = adam(model)
-            early = torch.optim.lr_scheduler.ExponentialLR(
-                optimizer, 0.9
-            )  # before managing, and after
+            # before managing, and after
+            early = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
             client = manage(model, optimizer)
             late = torch.optim.lr_scheduler.StepLR(optimizer, 3)
             losses = train(model, optimizer, 6, scheduler=early)

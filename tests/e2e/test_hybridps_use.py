@@ -17,7 +17,7 @@ torch = needs.torch()
 import torch.nn as nn
 from torch.utils.checkpoint import checkpoint
 
-from hybridps_model import (
+from hybridps_model import (  # noqa: E402
     CHUNK,
     ROOT,
     VOCAB,
@@ -25,7 +25,7 @@ from hybridps_model import (
     Case,
     adam,
     batches,
-    hybridps,  # noqa: E402
+    hybridps,
     make,
     train,
 )
@@ -56,9 +56,8 @@ class WhatUsersDoBesides(unittest.TestCase):
                     saved = copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
                     goes_on = train(self.model, self.optimizer, 2)
                 plain.load_state_dict(saved[0])
-                theirs.load_state_dict(
-                    copy.deepcopy(saved[1])
-                )  # torch 2 keeps what it is given, and steps it
+                # torch 2 keeps what it is given, and steps it
+                theirs.load_state_dict(copy.deepcopy(saved[1]))
                 self.assertEqual(train(plain, theirs, 2), goes_on)
                 with self.manage(mode=mode):  # and back
                     self.model.load_state_dict(saved[0])
@@ -326,7 +325,8 @@ class DataOfParameters(unittest.TestCase):
 
 
 class Mixed(nn.Module):
-    """16-bit parameters with float32 arithmetic: what this torch can do on a CPU in float16 as well."""
+    """16-bit parameters with float32 arithmetic: what this torch can do on a CPU
+    in float16 as well."""
 
     def __init__(self, dtype):
         super().__init__()
@@ -698,11 +698,10 @@ class BadInput(unittest.TestCase):
             count = len(list(self.model.parameters()))
             some = r"[0-9]+ \(HOLD [0-9]+\)"
             facts = (
-                r"device emu:8MiB: 8388608 bytes, 8388608 for chunks in moment [0-9]+; on it param"
-                rf" {CHUNK} "
-                r"\([A-Z 0-9,]*COMPUTE [0-9]+\); on the host param [0-9]+ \([A-Z 0-9,]+\),"
-                rf" momentum {some}, "
-                rf"variance {some}; {CHUNK} bytes pinned by head.weight; "
+                r"device emu:8MiB: 8388608 bytes, 8388608 for chunks in moment [0-9]+; "
+                rf"on it param {CHUNK} \([A-Z 0-9,]*COMPUTE [0-9]+\); "
+                r"on the host param [0-9]+ \([A-Z 0-9,]+\), "
+                rf"momentum {some}, variance {some}; {CHUNK} bytes pinned by head.weight; "
                 f"{count} parameters of 1 modules"
             )
             for wrong in (

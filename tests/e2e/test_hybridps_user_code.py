@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Code of users who know nothing of managed memory does the same as on plain torch, bit for bit, with less device
-memory than the model's parameters take, or is refused by name."""
+"""Code of users who know nothing of managed memory does the same as on plain torch, bit for bit,
+with less device memory than the model's parameters take, or is refused by name."""
 from __future__ import annotations
 
 import copy
@@ -55,7 +55,8 @@ def layers(seed=1):
 
 
 def bits(value):
-    """Replaces tensors by a hash of their bytes, whose difference is short to print, in lists of any depth."""
+    """Replaces tensors by a hash of their bytes, whose difference is short to print,
+    in lists of any depth."""
     if isinstance(value, torch.Tensor):
         flat = value.detach().reshape(-1).view(torch.uint8).numpy()
         return value.dtype, tuple(value.shape), hashlib.blake2b(flat, digest_size=16).hexdigest()
@@ -427,8 +428,8 @@ class Parts(Code):
             if client:
                 client.close()
             expected = (
-                bits(out) if way is None else self.assertEqual(bits(out), expected)
-            )  # noqa: F821
+                bits(out) if way is None else self.assertEqual(bits(out), expected)  # noqa: F821
+            )
 
     def test_a_checkpoint_has_the_state_of_parameters_that_came_later(self):
         model = nn.Sequential(nn.Linear(WIDTH, WIDTH))
@@ -712,11 +713,8 @@ class Torch2(Code):
                         hybridps.HybridPSError, "group=hybridps.Group.torch"
                     ):
                         hybridps.manage(wrapped, **TIGHT)
-                for part in (
-                    lambda m: m,
-                    lambda m: m[0],
-                    lambda m: m[0][0],
-                ):  # if it is managed already
+                # if it is managed already
+                for part in (lambda m: m, lambda m: m[0], lambda m: m[0][0]):
                     model = nn.Sequential(nn.Sequential(layers(), nn.ReLU()), nn.ReLU())
                     with hybridps.manage(model, **TIGHT):
                         replicate(part(model))

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Ranks that train one model together: the bits of a plain torch that sums gradients in rank order."""
+"""Ranks that train one model together: the bits of a plain torch that sums
+gradients in rank order."""
 from __future__ import annotations
 
 import os
@@ -52,7 +53,8 @@ for pair in range(4):
 print([os.waitpid(child, 0)[1] for child in children])
 """
 
-# torch's future refers to the tensor as a thread of gloo does. What is registered first is called last: after the wait.
+# torch's future refers to the tensor as a thread of gloo does.
+# What is registered first is called last: after the wait.
 HELD = """
 import atexit, os, sys, threading
 import torch, torch.distributed as dist

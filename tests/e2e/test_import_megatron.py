@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""`helios model import` of Megatron checkpoints: an export as a Hugging Face checkpoint equals the original, the
-iteration is the requested one, and what was left out is reported."""
+"""`helios model import` of Megatron checkpoints: an export as a Hugging Face checkpoint equals the
+original, the iteration is the requested one, and what was left out is reported."""
 from __future__ import annotations
 
 import json
@@ -53,7 +53,8 @@ SAID = (
     "kv_lora_rank",
     "n_shared_experts",
 )
-# State as a function of each element of a parameter, as in megatron_checkpoints.py: the same at every layout.
+# State as a function of each element of a parameter, as in megatron_checkpoints.py:
+# the same at every layout.
 STATE = {
     "exp_avg": lambda t: t.float() * 3 + 1,
     "exp_avg_sq": lambda t: t.float() ** 2 + 2,
@@ -95,7 +96,8 @@ class ImportMegatron(unittest.TestCase):
             self.say_what_was_taken(c)
 
     def test_an_export_with_its_args_is_a_checkpoint_again(self):
-        """The args alone give the same model: nothing else in the directory says which one it is."""
+        """The args alone give the same model: nothing else in the
+        directory says which one it is."""
         with cluster() as c:
             script = ROOT / "tests" / "support" / "megatron_checkpoints.py"
             subprocess.run(needs.command(script, c.dir / "m", *EXPERTS), check=True)
@@ -227,7 +229,8 @@ class ImportMegatron(unittest.TestCase):
         self.assertNotIn("refused", c.run("model", "ls").stdout)
 
     def config(self, directory):
-        """What both errors say: a family with experts leaves the size of a dense layer open if it has none."""
+        """What both errors say: a family with experts leaves the size of a dense
+        layer open if it has none."""
         config = json.loads((directory / "config.json").read_text())
         config.get("rope_scaling", {}).pop("rope_type", None)
         return {key: config[key] for key in SAID if key in config}

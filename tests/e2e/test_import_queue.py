@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""More imports than the L3 daemon runs at a time: the others wait in order of arrival, report what they wait for, can
-be cancelled, and give up at their deadline."""
+"""More imports than the L3 daemon runs at a time: the others wait in order of arrival, report what
+they wait for, can be cancelled, and give up at their deadline."""
 from __future__ import annotations
 
 import contextlib

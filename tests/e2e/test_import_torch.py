@@ -1,4 +1,5 @@
-"""`helios model import` of a checkpoint that torch saved: pytorch_model.bin, whole and in files, and one that would run a command."""
+"""`helios model import` of a checkpoint that torch saved: pytorch_model.bin, whole and in files,
+and one that would run a command."""
 import os
 import pickle
 import subprocess

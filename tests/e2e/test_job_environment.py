@@ -1,4 +1,5 @@
-"""The environment of a job's ranks: variables of the job file and of the submitter, a Python of the user's choice."""
+"""The environment of a job's ranks: variables of the job file and of the submitter,
+a Python of the user's choice."""
 import json
 import pathlib
 import shlex
@@ -12,7 +13,8 @@ from support.cluster import HELIOS, cluster  # noqa: E402
 
 class JobEnvironment(unittest.TestCase):
     def submit(self, c, text, *args, **env):
-        """Submits as from a shell with these variables, in the cluster's directory; returns the job's id."""
+        """Submits as from a shell with these variables, in the cluster's directory;
+        returns the job's id."""
         (c.dir / "job.yaml").write_text(text)
         done = subprocess.run(
             [HELIOS, "--state", c.state, "submit", "job.yaml", *args],
@@ -50,9 +52,10 @@ class JobEnvironment(unittest.TestCase):
             named = self.seen(
                 c, self.submit(c, text, "--export", "TOKEN,LR=3,LIST='a,b',TMUX", **shell)
             )
+            # before the file's
             self.assertEqual(
                 [named[k] for k in ("TOKEN", "LR", "LIST", "TMUX")], ["s3cret", "3", "a,b", "x"]
-            )  # before the file's
+            )
             self.assertNotEqual(named["PATH"], shell["PATH"])
 
             job = self.submit(c, text, "--export", "ALL,MORE=1", **shell)
@@ -96,9 +99,8 @@ class JobEnvironment(unittest.TestCase):
             )
             show = "command: [python, -c, 'import sys; print(sys.prefix)']\n"
             for key, value in (("venv", "own"), ("python", "own/bin/python")):
-                job = self.submit(
-                    c, f"jobName: p\n{show}{key}: {value}\n"
-                )  # relative to where it is submitted
+                # relative to where it is submitted
+                job = self.submit(c, f"jobName: p\n{show}{key}: {value}\n")
                 c.wait_job(job, "succeeded")
                 self.assertEqual(c.log(job), f"{c.dir}/own\n")
                 self.assertIn(f"{c.dir}/{value}", c.run("describe", job).stdout)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What reads leave in their node's L2: fetched once for all of its ranks, and evicted before anything else."""
+"""What reads leave in their node's L2: fetched once for all of its ranks,
+and evicted before anything else."""
 from __future__ import annotations
 
 import ctypes
@@ -38,7 +39,8 @@ class DeviceView(_loader.Sized):
 
 class Keep(StoreCase):
     def start_apart(self, **options):
-        """Ranks of these nodes don't find the pool on their host: its socket is removed once the daemons run."""
+        """Ranks of these nodes don't find the pool on their host:
+        its socket is removed once the daemons run."""
         self.start(**options)
         os.unlink(self.c.info["socket"])
 
@@ -103,6 +105,7 @@ class Keep(StoreCase):
         self.assertGreaterEqual(l2["keptBytes"], shard.size)
         self.assertEqual(self.metric("helios_l2_kept_bytes"), l2["keptBytes"])
         name = f"{shard.id[0]:016x}{shard.id[1]:016x}"
+        # its second copy cannot be counted on
         wait_for(
             "the Controller to hear that the node keeps something",
             lambda: [
@@ -110,7 +113,7 @@ class Keep(StoreCase):
                 for x in self.c.json("shard", "show", name)["copies"]
             ]
             == [("L3", "", False, shard.size), ("L2", "node-0", True, shard.size)],
-        )  # the second one cannot be counted on
+        )
         self.assertRegex(
             self.c.run("shard", "show", name).stdout, r"L2 +node-0 .*kept after a read"
         )
@@ -145,9 +148,9 @@ class Keep(StoreCase):
                 target=lambda c=client, s=shard, g=got: g.append(self.read(c, s))
             )
             reader.start()
-            time.sleep(
-                0.3
-            )  # by then it waits for the Agent, which waits for L3; it has to succeed in any other order, too
+            # by then it waits for the Agent, which waits for L3;
+            # it has to succeed in any other order, too
+            time.sleep(0.3)
             os.kill(agent, number)
             os.kill(l3d, signal.SIGCONT)
             reader.join(DEADLINE_S)
@@ -182,16 +185,14 @@ class Keep(StoreCase):
         source, _ = checkpoints.llama(self.c.dir / "big", layers=8, hidden=640, ffn=960)
         self.c.json("model", "import", source, "--name", "big", "--tp", 1, "--pp", 1)
         client = self.client("node-0")
-        shards = [
-            s for s in client.request_shards("big", -1, 0, 0).shards if s.size > 8 << 20
-        ]  # of 11.7 MiB; the L2 has 64
+        # of 11.7 MiB; the L2 has 64
+        shards = [s for s in client.request_shards("big", -1, 0, 0).shards if s.size > 8 << 20]
         self.assertEqual(len(shards), 8)
         kept = [self.read(client, s) for s in shards[:5]]
         self.assertEqual(self.kept(), 5)
         del kept
-        for shard in shards[
-            3:
-        ]:  # two are there already; all kept copies have to make room for the others
+        # two are there already; all kept copies have to make room for the others
+        for shard in shards[3:]:
             self.c.json("shard", "copy", f"{shard.id[0]:016x}{shard.id[1]:016x}", "--to", "node-0")
         l2 = self.l2()
         self.assertEqual(l2["shards"], 5)
@@ -293,9 +294,8 @@ class Keep(StoreCase):
         source, _ = checkpoints.llama(self.c.dir / "big", layers=8, hidden=640, ffn=960)
         self.c.json("model", "import", source, "--name", "big", "--tp", 1, "--pp", 1)
         client, whole = self.client("node-0"), self.client()
-        shards = [
-            s for s in client.request_shards("big", -1, 0, 0).shards if s.size > 8 << 20
-        ]  # of 11.7 MiB; the device has 16
+        # of 11.7 MiB; the device has 16
+        shards = [s for s in client.request_shards("big", -1, 0, 0).shards if s.size > 8 << 20]
         wanted = [self.read(whole, s) for s in shards[:6]]
 
         def mapped(shard):
@@ -311,9 +311,8 @@ class Keep(StoreCase):
             self.assertEqual(client._lib.helios_unmap_device(client._use(), ctypes.byref(view)), 0)
             return got
 
-        for shard, bytes_ in zip(
-            shards, wanted
-        ):  # the device has room for one of them, the L2 for five
+        # the device has room for one of them, the L2 for five
+        for shard, bytes_ in zip(shards, wanted):
             self.assertEqual(mapped(shard), bytes_)
         self.assertGreaterEqual(self.metric("helios_l1_kept_down_total"), 4)
         l1 = next(t for t in self.tiers() if t["tier"] == "L1")

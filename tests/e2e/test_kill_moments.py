@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""The L3 daemon, the Controller and the calling process are killed at many moments of a save with pieces, an import,
-the cut of a model with experts and its export. Afterwards what is visible is right, nothing else is left, and the next
-call works. HELIOS_KILLS=N: N kills of each at random moments (docs/testing.md)."""
+"""The L3 daemon, the Controller and the calling process are killed at many moments of a save with
+pieces, an import, the cut of a model with experts and its export. Afterwards what is visible is
+right, nothing else is left, and the next call works. HELIOS_KILLS=N: N kills of each at random
+moments (docs/testing.md)."""
 from __future__ import annotations
 
 import json
@@ -39,7 +40,8 @@ print(rank.save_state_dict(state, 1, optim=optim).visible)
 
 
 def moments():
-    """Fractions of the time that a call takes without a kill, chosen while most of its bytes are in flight."""
+    """Fractions of the time that a call takes without a kill,
+    chosen while most of its bytes are in flight."""
     rng = random.Random(1)
     return [rng.uniform(0, 1.1) for _ in range(KILLS)] or [0.6]
 
@@ -57,7 +59,8 @@ class KillMoments(kill_case.KillCase):
         cls.turn = 0
 
     def strike(self, start, took, share, who):
-        """start(), then kill `who` at that fraction of the time; returns the results of the processes."""
+        """start(), then kill `who` at that fraction of the time;
+        returns the results of the processes."""
         processes = start()
         time.sleep(took * share)
         if who == "caller":

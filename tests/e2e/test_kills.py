@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A process that dies in the middle of a cut (the L3 daemon, the Controller, the reader) or of a save that makes a
-model leaves no wrong bytes and nothing in the pool, and the next call works. A damaged shard of a cut is derived again
-by the read that meets it."""
+"""A process that dies in the middle of a cut (the L3 daemon, the Controller, the reader) or of a
+save that makes a model leaves no wrong bytes and nothing in the pool, and the next call works. A
+damaged shard of a cut is derived again by the read that meets it."""
 from __future__ import annotations
 
 import contextlib
@@ -50,9 +50,8 @@ class Kills(kill_case.KillCase):
 
 
 class Saves(Kills):
-    GRACE = (  # a save may take this long between begin and commit: the last one must not be dropped
-        "2s"
-    )
+    # a save may take this long between begin and commit: the last one must not be dropped
+    GRACE = "2s"
 
     def test_who_dies_while_it_saves_a_new_model_leaves_none(self):
         [(code, _, said)] = self.finish([self.python(SAVER, self.c.info["controller"])])
@@ -101,7 +100,8 @@ class Cuts(Kills):
         )
 
     def in_the_middle(self):
-        """A reader whose cut has begun and has shards being written, while the L3 daemon is stopped."""
+        """A reader whose cut has begun and has shards being written,
+        while the L3 daemon is stopped."""
         l3 = self.c.pid("l3d")
         for _ in range(STRIKES):
             before = set(self.states())
@@ -109,9 +109,8 @@ class Cuts(Kills):
             self.addCleanup(reader.stdout.close)
             self.addCleanup(reader.stderr.close)
             self.addCleanup(reader.wait, 60)
-            deadline = (
-                time.monotonic() + PATIENCE_S
-            )  # a cut takes a tenth of a second: poll without a pause
+            # a cut takes a tenth of a second: poll without a pause
+            deadline = time.monotonic() + PATIENCE_S
             while not set(self.states()) - before and reader.poll() is None:
                 self.assertLess(time.monotonic(), deadline, "the cut did not begin")
             os.kill(l3, signal.SIGSTOP)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Jobs on Kubernetes: the scenarios of tests/support/gang_scenarios.py against an API server that a test can break."""
+"""Jobs on Kubernetes: the scenarios of tests/support/gang_scenarios.py against an API server
+that a test can break."""
 from __future__ import annotations
 
 import json
@@ -75,7 +76,8 @@ class OnScriptedServer(
         self.loaded()
         c.wait_job(job, "running")
         self.server.between_pages = expire
-        forget()  # watches end, and their versions are too old: pods are listed again, one to a page
+        # watches end, and their versions are too old: pods are listed again, one to a page
+        forget()
         wait_for("tokens to expire", lambda: len(expired) == 3)
         c.kill("controllerd")
         expired.clear()
@@ -87,9 +89,8 @@ class OnScriptedServer(
         wait_for("a whole list", lambda: lists("pods") >= before + 2)
         self.end_ranks()
         c.wait_job(job, "succeeded")
-        self.assertEqual(
-            self.kinds(job), ["submitted", "placed", "running", "succeeded"]
-        )  # a missing page is no lost pod
+        # a missing page is no lost pod
+        self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
 
     def test_a_watch_that_broke_and_goes_on_is_no_problem(self):
@@ -149,6 +150,7 @@ class OnScriptedServer(
             [p["nodeSelector"] for p in pods], [{"accelerator-type": "card-910b-2"}] * 2
         )
         seen = json.loads((c.dir / "table.3").read_text())
+        # its two pods
         self.assertEqual(
             [
                 (
@@ -158,7 +160,7 @@ class OnScriptedServer(
                 for s in seen["server_list"]
             ],
             [("10.0.0.1", [(str(i), f"192.168.0.{i + 1}", str(i)) for i in range(4)])],
-        )  # its two pods
+        )
         self.end_ranks()
         c.wait_job(job, "succeeded")
 
@@ -180,9 +182,8 @@ class OnScriptedServer(
         )
         self.assertRegex(told, r"Kubernetes is not ready.*127\.0\.0\.1")
         self.assertFalse(c.state.exists())  # nor a daemon, which would keep it
-        self.assertIn(
-            "1 to 256", c.refuse("up", "--nodes", 0)
-        )  # for a machine that is to run ranks itself
+        # for a machine that is to run ranks itself
+        self.assertIn("1 to 256", c.refuse("up", "--nodes", 0))
 
     def test_without_the_right_to_see_nodes_it_works_and_says_what_it_lacks(self):
         self.server.refusals = [
@@ -217,7 +218,8 @@ class OnScriptedServer(
         self.wait_gone()
 
     def test_a_conflict_that_passes_takes_no_gang_with_it(self):
-        """A ResourceQuota that another request changes at the same time; an object that goes before it is read."""
+        """A ResourceQuota that another request changes at the same time;
+        an object that goes before it is read."""
         c = self.start_cluster()
         quota = (
             'Operation cannot be fulfilled on resourcequotas "team": the object has been modified'

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A gang of a thousand ranks on Kubernetes, for machines without a real API server: tests/k8s/test_gangs.py has the
-same test there."""
+"""A gang of a thousand ranks on Kubernetes, for machines without a real API server:
+tests/k8s/test_gangs.py has the same test there."""
 import pathlib
 import sys
 import unittest

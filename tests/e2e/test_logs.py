@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The output of ranks as a user reads it: every attempt, every rank, to the end, whatever dies meanwhile."""
+"""The output of ranks as a user reads it: every attempt, every rank, to the end,
+whatever dies meanwhile."""
 from __future__ import annotations
 
 import contextlib
@@ -37,7 +38,8 @@ def command(c, *args):
 
 @contextlib.contextmanager
 def following(c, *args):
-    """`helios ARGS` in the background: its output goes to files, so that it never waits for the test."""
+    """`helios ARGS` in the background: its output goes to files,
+    so that it never waits for the test."""
     out, err = c.dir / "follow.out", c.dir / "follow.err"
     with open(out, "wb") as to, open(err, "wb") as errors, subprocess.Popen(
         command(c, *args), stdout=to, stderr=errors, env=c.env
@@ -205,9 +207,8 @@ class Read(unittest.TestCase):
                         raw(c, "logs", name, "--attempt", attempt, "--rank", rank)[:2],
                         (0, f"attempt {attempt} rank {rank}\n".encode()),
                     )
-            self.assertEqual(
-                raw(c, "logs", name, "--attempt", 1)[1], b"attempt 1 rank 1\n"
-            )  # which failed
+            # which failed
+            self.assertEqual(raw(c, "logs", name, "--attempt", 1)[1], b"attempt 1 rank 1\n")
             self.assertEqual(
                 c.json("logs", name, "--attempt", 2, "--all")[1]["text"], "attempt 2 rank 1\n"
             )
@@ -358,13 +359,11 @@ class FullDisk(unittest.TestCase):
             self.assertEqual(raw(c, "logs", loud)[1].decode().splitlines()[:2], ["1", "2"])
             self.fill()
             self.assertIn("make room", c.refuse("node", "reserve", "node-0,node-0", "--for", "1h"))
-            self.assertEqual(
-                c.json("nodes")["items"][0]["reservedUntilMs"], 0
-            )  # all of it is taken back
+            # all of it is taken back
+            self.assertEqual(c.json("nodes")["items"][0]["reservedUntilMs"], 0)
             go.touch()
-            self.assertRegex(
-                c.wait_job(loud, "failed", seconds=20)["reason"], "code 9"
-            )  # there was room for its status
+            # there was room for its status
+            self.assertRegex(c.wait_job(loud, "failed", seconds=20)["reason"], "code 9")
             (self.disk / "rest").unlink()
             mute = c.submit(job("echo word; sleep 1000"))
             wait_for("the warning", lambda: c.job(mute)["warning"])
@@ -379,8 +378,8 @@ class FullDisk(unittest.TestCase):
             stop = c.dir / "stop"
             name = c.submit(
                 job(
-                    f"i=0; while [ ! -e {stop} ]; do i=$((i+1)); echo line $i; sleep 0.002; done;"
-                    " echo last"
+                    f"i=0; while [ ! -e {stop} ]; do i=$((i+1)); echo line $i; "
+                    "sleep 0.002; done; echo last"
                 )
             )
             wait_for("output", lambda: b"line 20" in raw(c, "logs", name)[1])

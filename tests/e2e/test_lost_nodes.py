@@ -1,5 +1,5 @@
-"""What a job does when one of its nodes does not answer: it waits for `nodeLostAfter`, then fails or is restarted
-elsewhere."""
+"""What a job does when one of its nodes does not answer: it waits for `nodeLostAfter`,
+then fails or is restarted elsewhere."""
 import contextlib
 import os
 import pathlib
@@ -141,9 +141,8 @@ class LostNodes(unittest.TestCase):
             lost, comes = pids
             agent = Daemon(c, comes)
             c.kill(lost)
-            self.assertIn(
-                "lost", c.wait_job(job, "failed")["reason"]
-            )  # and there is no Agent that could stop them
+            # and there is no Agent that could stop them
+            self.assertIn("lost", c.wait_job(job, "failed")["reason"])
             self.assertTrue(all(alive(p) for p in pids.values()))
             with Daemon(c, "controllerd").again(), agent.again():
                 wait_for(
@@ -154,15 +153,16 @@ class LostNodes(unittest.TestCase):
             self.slots_are_used_once(c, None, lost)
 
     def await_word_of_the_end(self, c, job, nodes):
-        """Whether one of `nodes` has logged that it ended a container of `job`: it does so when the shim is gone, after
-        the rank."""
+        """Whether one of `nodes` has logged that it ended a container of `job`:
+        it does so when the shim is gone, after the rank."""
         logs, said = [
             c.state / "log" / f"{n}.log" for n in nodes
         ], f"container of a silent Agent of this machine was ended id={job}.1."
         wait_for("an Agent to log the end", lambda: any(said in log.read_text() for log in logs))
 
     def slots_are_used_once(self, c, job, node):
-        """Afterwards a rank runs in the slot of the lost node, and no process is left once all jobs have ended."""
+        """Afterwards a rank runs in the slot of the lost node,
+        and no process is left once all jobs have ended."""
         wait_for(
             "the node to be back",
             lambda: all(n["state"] == "ready" for n in c.json("nodes")["items"]),
@@ -179,9 +179,8 @@ class LostNodes(unittest.TestCase):
         wait_for("every process to be gone", lambda: not list(lines_with(c.dir)))
 
     def test_an_agent_whose_name_another_one_got_ends_what_no_job_wants(self):
-        with cluster(
-            nodes=1, env=QUICK
-        ) as c:  # otherwise another Agent of the machine ends it first
+        # otherwise another Agent of the machine ends it first
+        with cluster(nodes=1, env=QUICK) as c:
             job, pids = self.start(c, "nodeLostAfter: 4s\n")
             agent, log = c.pid("node-0"), c.dir / "second.log"
             os.kill(agent, signal.SIGSTOP)
@@ -247,9 +246,8 @@ onNodeLost: restart
 """
             path = c.dir / "two.yaml"
             path.write_text(text)
-            node = c.json("plan", path)["containers"][1][
-                "node"
-            ]  # not rank 0's, which is asked for a port first
+            # not rank 0's, which is asked for a port first
+            node = c.json("plan", path)["containers"][1]["node"]
             agent = c.pid(node)
             os.kill(agent, signal.SIGSTOP)
             job = c.submit(text)
@@ -259,9 +257,8 @@ onNodeLost: restart
             )
             self.assertNotIn(node, [k["node"] for k in again["plan"]["containers"]])
             os.kill(agent, signal.SIGCONT)
-            other = c.submit(
-                "jobName: other\ncommand: [/bin/true]\n"
-            )  # in the only free slot, after what has waited
+            # in the only free slot, after what has waited
+            other = c.submit("jobName: other\ncommand: [/bin/true]\n")
             done = c.wait_job(other, "succeeded")
             self.assertEqual([k["node"] for k in done["plan"]["containers"]], [node])
             wait_for(
@@ -278,9 +275,8 @@ onNodeLost: restart
             c.kill("node-1")
             wait_for("the silence to be noticed", lambda: "node-silent" in self.kinds(c, job))
             c.json("cancel", job)
-            c.wait_job(
-                job, "cancelled", seconds=20
-            )  # without the 2 minutes that a running job waits
+            # without the 2 minutes that a running job waits
+            c.wait_job(job, "cancelled", seconds=20)
 
     def test_a_controller_that_stood_still_takes_no_node_for_silent(self):
         with cluster(slots=1, env=QUICK) as c:

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""MacoOptimizer through torch.compile (torch 2): models that torch.fx can't trace, with real graphs from torch,
-in inference and in training."""
+"""MacoOptimizer through torch.compile (torch 2): models that torch.fx can't trace,
+with real graphs from torch, in inference and in training."""
 from __future__ import annotations
 
 import copy

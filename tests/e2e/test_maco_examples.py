@@ -59,9 +59,8 @@ class Examples(unittest.TestCase):
 
     def test_what_is_told(self):
         text = io.StringIO()
-        with contextlib.redirect_stdout(
-            text
-        ):  # 4 chunks of 2 ms beside 4 of 1 ms, the best there is
+        # 4 chunks of 2 ms beside 4 of 1 ms, the best there is
+        with contextlib.redirect_stdout(text):
             report(
                 torch.tensor([[8.0], [4.0], [12.0], [9.0], [12.0]]).double().expand(5, 20) / 1e3,
                 ["C", "X", "S", "O", "S0"],

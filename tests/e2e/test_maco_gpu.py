@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""bench/maco_gpu.py on a stand-in for a GPU does what it does on a real one, and the library that it builds needs only
-a compiler. A real GPU is not tested here."""
+"""bench/maco_gpu.py on a stand-in for a GPU does what it does on a real one, and the library that
+it builds needs only a compiler. A real GPU is not tested here."""
 from __future__ import annotations
 
 import ctypes

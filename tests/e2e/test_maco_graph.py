@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""TaskGraph: torch's values, the bits of the same tasks run one after the other, every error, traces."""
+"""TaskGraph: torch's values, the bits of the same tasks run one after the other, every error,
+traces."""
 from __future__ import annotations
 
 import gc
@@ -639,9 +640,8 @@ class Errors(unittest.TestCase):
         begun, kept = time.monotonic(), len(task_graph._abandoned)
         error = self.refused(errors.TimeoutError, "slow", g.execute)
         self.assertLess(time.monotonic() - begun, 10)
-        self.assertEqual(
-            len(task_graph._abandoned), kept + 1
-        )  # its memory stays, because it is still in use
+        # its memory stays, because it is still in use
+        self.assertEqual(len(task_graph._abandoned), kept + 1)
         self.assertIsInstance(error, TimeoutError)
         release.set()
         self.runs_again(g, ["slow", "after"])

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""tools/check_kernels.py reads what the present build reports of its kernels, not what an earlier one left. nvcc is a
-stand-in that records what it compiles."""
+"""tools/check_kernels.py reads what the present build reports of its kernels, not what an earlier
+one left. nvcc is a stand-in that records what it compiles."""
 from __future__ import annotations
 
 import pathlib

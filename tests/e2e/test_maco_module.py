@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""TaskGraph.from_module: the module's results, which function becomes which tasks, what is refused."""
+"""TaskGraph.from_module: the module's results, which function becomes which tasks,
+what is refused."""
 from __future__ import annotations
 
 import copy
@@ -263,9 +264,8 @@ class Functions(Case):
         self.assertTrue(torch.equal(torch.get_rng_state(), random))
         for name, value in module.state_dict().items():
             self.assertTrue(torch.equal(value, before[name]), name)
-        graph = self.graph(
-            module.eval(), x
-        )  # Averaging is compared with its own results from there on
+        # Averaging is compared with its own results from there on
+        graph = self.graph(module.eval(), x)
         for _ in range(3):
             with torch.no_grad():
                 torch.testing.assert_close(graph(x), twin(x))

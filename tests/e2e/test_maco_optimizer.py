@@ -286,8 +286,8 @@ class Everything(nn.Module):
 
 
 class CompiledGraphs(unittest.TestCase):
-    """Graphs in torch.compile's form, with functions instead of its operators: for torch 1.13, too. Real
-    ones are in test_maco_compile.py."""
+    """Graphs in torch.compile's form, with functions instead of its operators: for torch 1.13, too.
+    Real ones are in test_maco_compile.py."""
 
     class Operator:
         def __init__(self, name, function):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""@overlap_comm on ranks of gloo and of shared memory: the values of the uncut call, the bits of the same
-chunks run one after the other, gradients, and failures."""
+"""@overlap_comm on ranks of gloo and of shared memory: the values of the uncut call, the bits of
+the same chunks run one after the other, gradients, and failures."""
 from __future__ import annotations
 
 import datetime
@@ -25,10 +25,10 @@ import torch.distributed as dist
 import hybridps  # noqa: E402
 from maco import MacoOptimizer, _comm, _cost, mark  # noqa: E402
 from maco.decorators import bounds, overlap_comm  # noqa: E402
-from maco.errors import (
+from maco.errors import (  # noqa: E402
     CollectiveFailedError,
     DimensionError,
-    DTypeError,  # noqa: E402
+    DTypeError,
     LayoutError,
     MacoError,
     NotRowSeparableError,
@@ -259,9 +259,8 @@ class Gradients(unittest.TestCase):
         def child(rank, group):
             w, out = whole(10 + rank, INNER, OUTER).requires_grad_(), []
 
-            @overlap_comm(
-                group=group, check=True
-            )  # the first call of a shape tries it without gradients
+            # the first call of a shape tries it without gradients
+            @overlap_comm(group=group, check=True)
             def f(x):
                 return (x @ w).float()  # gloo has no bfloat16
 
@@ -312,9 +311,8 @@ class Refusals(unittest.TestCase):
     def test_what_mixes_rows_is_noticed(self, run):
         def child(rank, group):
             f = overlap_comm(chunks=2, group=group)(lambda x: x - x.mean(0))
-            f(
-                torch.arange(8.0).view(4, 2) * rank
-            )  # rank 0's rows are alike: it fails with the other
+            # rank 0's rows are alike: it fails with the other
+            f(torch.arange(8.0).view(4, 2) * rank)
 
         for kind, text, _ in self.raised(run, child):
             self.assertEqual(kind, NotRowSeparableError)
@@ -538,8 +536,8 @@ class Choice(unittest.TestCase):
             self.assertEqual(_cost.fastest(first, max(seconds), seconds.__getitem__), wanted)
 
     def slow_link(self):
-        """A group and a function, on a clock that only computing and waiting advance: 20 ms and 20 ms for
-        (40, 500)."""
+        """A group and a function, on a clock that only computing and waiting advance:
+        20 ms and 20 ms for (40, 500)."""
         now = [0.0]
 
         class Arrival:

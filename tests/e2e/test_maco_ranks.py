@@ -282,10 +282,11 @@ class Trouble(unittest.TestCase):
                 sums = [
                     g.allreduce(x[i : i + 1], name=name) for i, name in enumerate(("a", None, None))
                 ]
+                # named, and ordered by priority
                 b = {
                     i: g.allreduce(x[i : i + 1], name=f"sum {i}", priority=-1 - i)
                     for i in ((1, 0) if rank else (0, 1))
-                }  # named, and ordered by priority
+                }
                 for _ in range(2):
                     g.execute()
                 return [t.output.item() for t in (*sums, b[0], b[1])]
@@ -407,8 +408,8 @@ class Trouble(unittest.TestCase):
         self.assertRegex(
             waited,
             (
-                'rank 1 calls .*"the first call after a failed run".*rank 0 .* calls allreduce of'
-                ' "sum"'
+                'rank 1 calls .*"the first call after a failed run".*'
+                'rank 0 .* calls allreduce of "sum"'
             ),
         )
         self.assertIn("first call after a failed run", asked)

@@ -1,5 +1,5 @@
-"""The manifests of deploy/k8s render as with kubectl, and the programs accept their flags. That an API server accepts
-them is tested in tests/k8s/test_ranktable.py."""
+"""The manifests of deploy/k8s render as with kubectl, and the programs accept their flags. That an
+API server accepts them is tested in tests/k8s/test_ranktable.py."""
 import json
 import os
 import pathlib

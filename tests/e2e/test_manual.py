@@ -1,4 +1,5 @@
-"""Manual pages and shell completion: they render, name everything that --help names, and complete in a real bash and zsh."""
+"""Manual pages and shell completion: they render, name everything that --help names,
+and complete in a real bash and zsh."""
 import gzip
 import os
 import pathlib
@@ -242,9 +243,8 @@ class Completion(unittest.TestCase):
         try:
             start = time.monotonic()
             self.assertEqual(bash(self.env, "model", "show", ""), [])
-            self.assertLess(
-                time.monotonic() - start, 9
-            )  # without a deadline the CLI waits for 10 s
+            # without a deadline the CLI waits for 10 s
+            self.assertLess(time.monotonic() - start, 9)
         finally:
             os.kill(pid, signal.SIGCONT)
 

@@ -511,9 +511,8 @@ class Exports(unittest.TestCase):
             "--out",
             out,
         )
-        self.assertTrue(
-            (out / "latest_checkpointed_iteration.txt").exists()
-        )  # other ranks load theirs
+        # other ranks load theirs
+        self.assertTrue((out / "latest_checkpointed_iteration.txt").exists())
         self.c.refuse(
             "model",
             "export",

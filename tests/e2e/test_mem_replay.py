@@ -1,4 +1,5 @@
-"""`helios mem replay` against an independent reference: traces of training, each policy, both modes."""
+"""`helios mem replay` against an independent reference: traces of training, each policy,
+both modes."""
 import itertools
 import json
 import pathlib
@@ -15,7 +16,8 @@ MIB = 1 << 20
 
 
 def training(layers, room, adam, iterations=3):
-    """Forward, backward, optimizer of `layers` chunks; the tide takes up to half of `room` chunks."""
+    """Forward, backward, optimizer of `layers` chunks;
+    the tide takes up to half of `room` chunks."""
     size = 64 * MIB
     chunks = [{"id": f"p{i}", "kind": "param", "bytes": size, "init": "cpu"} for i in range(layers)]
     chunks += [{"id": f"m{i}", "kind": "p32", "bytes": size, "init": "cpu"} for i in range(layers)]

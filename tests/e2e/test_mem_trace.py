@@ -1,4 +1,5 @@
-"""`helios mem trace`: table, CSV, JSON and picture of one iteration agree with the trace and its replay."""
+"""`helios mem trace`: table, CSV, JSON and picture of one iteration agree with
+the trace and its replay."""
 import csv
 import io
 import json

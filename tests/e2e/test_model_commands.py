@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""`helios model`: what it says of a model and makes from it: slices in plain words, layouts of experts computed
-ahead."""
+"""`helios model`: what it says of a model and makes from it: slices in plain words,
+layouts of experts computed ahead."""
 from __future__ import annotations
 
 import json
@@ -232,9 +232,8 @@ class ModelCommands(ModelCase):
                     check=False,
                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits),
                 )
-                self.assertEqual(
-                    done.returncode, -signal.SIGXFSZ, done
-                )  # as with kill -9: nothing was cleaned up
+                # as with kill -9: nothing was cleaned up
+                self.assertEqual(done.returncode, -signal.SIGXFSZ, done)
                 self.assertEqual([path for path in home.rglob("*") if path.is_file()], [])
                 left = target.with_name(f"{target.name}.{self.dead()}.tmp")
                 other = target.with_name(f"{target.name}.{os.getpid()}.tmp")
@@ -302,9 +301,8 @@ class ModelCommands(ModelCase):
             "version 9",
             self.c.refuse("model", "export", "moe@9", "--format", "hf", "--replace", "--out", out),
         )
-        self.assertEqual(
-            sorted(path.name for path in out.iterdir()), sorted(others + old)
-        )  # a failure removes nothing
+        # a failure removes nothing
+        self.assertEqual(sorted(path.name for path in out.iterdir()), sorted(others + old))
         self.c.json("model", "export", "moe", "--format", "hf", "--replace", "--out", out)
         self.assertEqual(
             sorted(path.name for path in out.iterdir()),

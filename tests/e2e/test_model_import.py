@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""`helios model import` of checkpoints as users have them: one file of a checkpoint, links into a cache, incomplete
-directories. What can't be imported is refused with the path and the remedy."""
+"""`helios model import` of checkpoints as users have them: one file of a checkpoint, links into a
+cache, incomplete directories. What can't be imported is refused with the path and the remedy."""
 from __future__ import annotations
 
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Shards move between daemons that each believe they are on a host of their own: over ZeroMQ, over the backbone and
-through the archive. The version that runs for hours is `./run chaos moves`."""
+"""Shards move between daemons that each believe they are on a host of their own: over ZeroMQ, over
+the backbone and through the archive. The version that runs for hours is `./run chaos moves`."""
 from __future__ import annotations
 
 import concurrent.futures
@@ -35,16 +35,16 @@ def nice_threads(pid, nice):
 
 class Moves(unittest.TestCase):
     def check_priorities(self, world):
-        """Copying threads (2), the receiver of migrations (1) and libzmq's threads there (its reaper and
-        agent.migrate_io_threads) have a lower priority; in L3 those that fetch and archive (2 each); in the Controller
-        none."""
+        """Copying threads (2), the receiver of migrations (1) and libzmq's threads there (its
+        reaper and agent.migrate_io_threads) have a lower priority; in L3 those that fetch and
+        archive (2 each); in the Controller none."""
         self.assertEqual(nice_threads(world.daemons["node-0"].process.pid, 10), 5)
         self.assertEqual(nice_threads(world.daemons["l3d"].process.pid, 10), 4)
         self.assertEqual(nice_threads(world.daemons["controller"].process.pid, 10), 0)
 
     def check_rates(self, calls, shard):
-        """The pool's reader, ZeroMQ and the backbone keep to the rate: all but the last piece is paid for before that
-        is sent."""
+        """The pool's reader, ZeroMQ and the backbone keep to the rate:
+        all but the last piece is paid for before that is sent."""
         rate, size = 2_000_000, int(shard["sizeBytes"])
         least = (size - (1 << 20)) / rate - 0.02
         self.assertGreater(least, 0.2)
@@ -92,9 +92,8 @@ class Moves(unittest.TestCase):
         ):
             kills = re.search(rf"^{phase} +(\d+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
             met |= {phase} if any(map(int, kills.groups())) else set()
-        self.assertGreaterEqual(
-            len(met), 4, met
-        )  # which ones depends on the machine's speed; a long run meets all
+        # which ones depends on the machine's speed; a long run meets all
+        self.assertGreaterEqual(len(met), 4, met)
         count = dict(re.findall(r"^([a-zA-Z0-9 ,]+?) +(\d+)$", done.stdout, re.MULTILINE))
         self.assertGreaterEqual(int(count["moves"]), MOVES)
         self.assertGreaterEqual(int(count["kills"]), KILLS)
@@ -133,9 +132,8 @@ class Moves(unittest.TestCase):
             thread.start()
             wait_for("the copy", lambda: phase() == "copying")
             calls("cancelMove", id=shard)
-            wait_for(
-                "the end of the copy", lambda: phase() == "undoing", 8
-            )  # the target's node has not answered
+            # the target's node has not answered
+            wait_for("the end of the copy", lambda: phase() == "undoing", 8)
         finally:
             os.kill(node, signal.SIGCONT)
         thread.join()
@@ -162,9 +160,8 @@ class Moves(unittest.TestCase):
         )
         from helios import _abi  # the library is known by now
 
-        readers = [
-            _abi.Client(world.address, path=path) for path in ("net", "auto")
-        ]  # far from all copies, and beside L3
+        # far from all copies, and beside L3
+        readers = [_abi.Client(world.address, path=path) for path in ("net", "auto")]
         views = [
             (
                 c,
@@ -196,7 +193,8 @@ class Moves(unittest.TestCase):
             reader.close()
 
     def check_lost(self, world, calls, shard, views):
-        """The only holder has lost it, and the Controller knows: a reader is told so, and does not wait."""
+        """The only holder has lost it, and the Controller knows: a reader is told so,
+        and does not wait."""
         world.daemons["node-0"].kill()
         pathlib.Path(world.daemons["node-0"].args["--l2-pool"]).unlink()
         world.daemons["node-0"].start()

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Models that a save makes, with real daemons: by one rank, by a gang, by two gangs at once, and by a save
-that fails."""
+"""Models that a save makes, with real daemons: by one rank, by a gang, by two gangs at once,
+and by a save that fails."""
 from __future__ import annotations
 
 import json
@@ -163,9 +163,8 @@ class NewModel(ModelCase):
 
     def test_a_config_makes_it_like_an_imported_one(self):
         source, data = checkpoints.llama(self.c.dir / "llama", layers=4)
-        config = json.loads((source / "config.json").read_text()) | {
-            "limit": [0.0, float("inf")]
-        }  # no JSON, but Python's
+        # no JSON, but Python's
+        config = json.loads((source / "config.json").read_text()) | {"limit": [0.0, float("inf")]}
         (source / "config.json").write_text(json.dumps(config))
         for naming in ("local", "te"):
             old, new = f"in-{naming}", f"out-{naming}"

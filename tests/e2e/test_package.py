@@ -1,5 +1,6 @@
-"""The Debian packages: their contents; unpacked anywhere, they run a cluster; installed on a machine, their services
-run as the users that the units name; an older package is replaced; what stays after removal."""
+"""The Debian packages: their contents; unpacked anywhere, they run a cluster; installed on a
+machine, their services run as the users that the units name; an older package is replaced;
+what stays after removal."""
 import configparser
 import gzip
 import hashlib
@@ -71,9 +72,8 @@ def setUpModule():
     if not shutil.which("dpkg-shlibdeps"):
         raise unittest.SkipTest("dpkg-dev is not installed")
     made = pathlib.Path(unittest.enterModuleContext(tempfile.TemporaryDirectory()))
-    quick = dict(
-        os.environ, DPKG_DEB_COMPRESSOR_TYPE="none"
-    )  # otherwise a third of the test's CPU time goes into xz
+    # otherwise a third of the test's CPU time goes into xz
+    quick = dict(os.environ, DPKG_DEB_COMPRESSOR_TYPE="none")
     paths = said(sys.executable, ROOT / "tools/deb.py", BUILD, made, env=quick).split()
     DEBS = {pathlib.Path(deb).name.partition("_")[0]: deb for deb in paths}
 
@@ -178,6 +178,7 @@ class Package(unittest.TestCase):
         self.assertEqual(
             said("dpkg-deb", "-I", DEBS["helios"], "conffiles"), "/etc/helios/helios.yaml\n"
         )
+        # no cluster that runs here
         shown = json.loads(
             said(
                 self.root / "usr/bin/helios",
@@ -190,9 +191,7 @@ class Package(unittest.TestCase):
                     HELIOS_STATE=str(self.dir / "none"),
                 ),
             )
-        )[
-            "items"
-        ]  # no cluster that runs here
+        )["items"]
         self.assertEqual([o["name"] for o in shown if o["origin"] != "default"], [])
 
     def test_a_program_is_built_against_the_headers(self):
@@ -562,11 +561,8 @@ class Image(unittest.TestCase):
             ["helios-l3d", "--help"],
             ["helios-agent", "--help"],
             ["sh", "-c", "python3 -c 'import helios; print(helios.__file__)' && cat /etc/passwd"],
-            [
-                "sh",
-                "-c",
-                "cd /tmp && mkdir d && mkfifo d/f && rm -r d && sleep 0",
-            ],  # as ranks that share a container
+            # as ranks that share a container
+            ["sh", "-c", "cd /tmp && mkdir d && mkfifo d/f && rm -r d && sleep 0"],
             ["helios-run", "--help"],
             ["helios-run", "helios", "--version"],
         ):

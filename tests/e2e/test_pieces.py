@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Optimizer state that data-parallel ranks divide into ranges of elements, as Megatron's distributed optimizer does,
-and extra state of modules, with real daemons: every reader gets what a save of whole state would give."""
+"""Optimizer state that data-parallel ranks divide into ranges of elements, as Megatron's
+distributed optimizer does, and extra state of modules, with real daemons: every reader gets what a
+save of whole state would give."""
 from __future__ import annotations
 
 import io
@@ -58,7 +59,8 @@ def uneven(total, dp_size):
 
 
 def pieces(state, dp, dp_size, edges):
-    """What data rank `dp` holds: its range of one buffer with all parameters, the last one first."""
+    """What data rank `dp` holds: its range of one buffer with all parameters,
+    the last one first."""
     at, out = 0, {}
     whole = moments(state)
     low, high = edges(sum(t.numel() for t in state.values()), dp_size)[dp : dp + 2]
@@ -262,9 +264,8 @@ class Pieces(ModelCase):
             reader.load_state_dict("ranges", ranges={})
 
     def refused(self, model, change, message):
-        self.step = (
-            getattr(self, "step", 10) + 1
-        )  # with the same step, ranks would hear of the earlier failure
+        # with the same step, ranks would hear of the earlier failure
+        self.step = getattr(self, "step", 10) + 1
         with self.assertRaisesRegex(errors.HeliosError, message):
             self.save(model, 2, even, self.step, change)
         self.assertEqual(
@@ -402,9 +403,8 @@ class Pieces(ModelCase):
                 self.assertEqual(got.keys(), want.keys())
                 for name, piece in want.items():
                     self.assertEqual((got[name].start, got[name].shape), (piece.start, piece.shape))
-                    if (
-                        tp_size == 2 or "word_embeddings" not in name and "output_layer" not in name
-                    ):  # else padded anew
+                    # else padded anew
+                    if tp_size == 2 or "word_embeddings" not in name and "output_layer" not in name:
                         self.assertTrue(same({name: got[name].tensor}, {name: piece.tensor}))
                 if inner is FusedAdam:
                     self.assertEqual({g["step"] for g in empty.optimizer.param_groups}, {5})

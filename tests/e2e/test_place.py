@@ -104,9 +104,8 @@ class Place(unittest.TestCase):
 
         for node in ("node-1", "node-2"):
             c.json("node", "drain", node)
-        stuck = c.submit(
-            JOB % (8, 1, c.dir / "stop", "")
-        )  # ending jobs would not help, with all servers drained
+        # ending jobs would not help, with all servers drained
+        stuck = c.submit(JOB % (8, 1, c.dir / "stop", ""))
         said = wait_for(
             "its reason",
             lambda: (e := c.json("explain", stuck))["reason"] == "NotEnoughFreeSlots" and e,
@@ -158,9 +157,8 @@ class Place(unittest.TestCase):
         ):
             (c.dir / "other.yaml").write_text(JOB % (tensor, 1, c.dir / "stop", ""))
             self.assertIn(said, c.run("plan", c.dir / "other.yaml", "--defrag").stdout)
-        self.assertEqual(
-            [c.job(j)["state"] for j in jobs], ["running", "running"]
-        )  # nothing was moved
+        # nothing was moved
+        self.assertEqual([c.job(j)["state"] for j in jobs], ["running", "running"])
         (c.dir / "stop").touch()
         for job in jobs:
             c.wait_job(job, "succeeded")

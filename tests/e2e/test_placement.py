@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Shards are placed by who reads them, and readers do not notice a move, whichever daemon dies meanwhile."""
+"""Shards are placed by who reads them, and readers do not notice a move,
+whichever daemon dies meanwhile."""
 from __future__ import annotations
 
 import contextlib
@@ -38,9 +39,8 @@ MOVERS = 4
 
 class Placement(StoreCase):
     def world(self, env=None, supervise=False, up=()):
-        os.environ.update(
-            HELIOS_STORE_SOCKET="", HELIOS_NODE=""
-        )  # of the command line: it is no reader
+        # of the command line: it is no reader
+        os.environ.update(HELIOS_STORE_SOCKET="", HELIOS_NODE="")
         self.start(up, supervise=supervise, env={**QUICK, **(env or {})})
         self.shards = self.c.json("shard", "ls")["items"]
 
@@ -95,18 +95,17 @@ class Placement(StoreCase):
             "would go to L2 of node-1: goes to its latest reader (accesses 30, needed 1)",
             self.c.run("shard", "show", shard["id"]).stdout,
         )
-        self.assertEqual(
-            seen["decision"]["backbonePercent"], -1
-        )  # the decision does not depend on it
-        # the lines of L3 and of the nodes are set to a thousand bits a second: heartbeats alone exceed that
+        # the decision does not depend on it
+        self.assertEqual(seen["decision"]["backbonePercent"], -1)
+        # the lines of L3 and of the nodes are set to a thousand bits a second:
+        # heartbeats alone exceed that
         moves = wait_for(
             "the use of the backbone",
             lambda: (m := self.c.json("shard", "moves"))["backbonePercent"] > 0 and m,
         )
         self.assertGreater(moves["backbonePercent"], 90)
-        self.conf(
-            "policy.migrate_base=12"
-        )  # doubled by its one move: 30 reads would be enough if the backbone did not double it again
+        # doubled by its one move: 30 reads would be enough if the backbone did not double it again
+        self.conf("policy.migrate_base=12")
         self.c.json("shard", "move", shard["id"], "--node", "node-0", "--tier", "l2")
         wait_for("it to be active", lambda: self.placement(shard)["state"] == "active")
         self.assertEqual(self.placement(shard)["decision"]["reason"], "")
@@ -135,12 +134,10 @@ class Placement(StoreCase):
             "it to be active", lambda: (p := self.placement(shard))["state"] == "active" and p
         )
         self.assertEqual([x["to"] for x in reversed(warm["changes"])], ["preheat", "active"])
-        self.assertIn(
-            warm["changes"][1]["value"], range(2, 31)
-        )  # accesses that were reported by then
-        self.assertEqual(
-            self.copies(shard), {("L3", ""), ("L2", "node-1")}
-        )  # what a node loads stays in L3
+        # accesses that were reported by then
+        self.assertIn(warm["changes"][1]["value"], range(2, 31))
+        # what a node loads stays in L3
+        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})
         pinned = self.shards[1]
         self.c.json("shard", "pin", pinned["id"])
         self.conf("policy.window=1s", "policy.tau=1s", "policy.residence=1s")
@@ -256,9 +253,8 @@ class Placement(StoreCase):
             for t in s["tiers"]
             if t["tier"] == "L1" and not t["kind"]
         )
-        high = (
-            100 * (l1["usedBytes"] - seldom["sizeBytes"] / 2) / l1["quotaBytes"]
-        )  # without that one it is below
+        # without that one it is below
+        high = 100 * (l1["usedBytes"] - seldom["sizeBytes"] / 2) / l1["quotaBytes"]
         self.conf(f"policy.high_pct={high:.6f}")
         wait_for("the one to leave L1", lambda: ("L1", "node-0") not in self.copies(seldom))
         gone = wait_for(
@@ -391,15 +387,15 @@ class Placement(StoreCase):
             (move["shard"], move["fromNode"], move["node"], move["reason"]),
             (shard["id"], "node-0", "node-1", "ordered"),
         )
-        self.assertEqual(
-            self.copies(shard), {("L3", ""), ("L2", "node-1")}
-        )  # the old copy is there, and not offered
+        # the old copy is there, and not offered
+        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})
         self.assertIn(
             "is already being moved", self.c.refuse("shard", "move", shard["id"], "--tier", "l3")
         )
+        # each would rely on the other
         self.assertIn(
             "is being moved; wait", self.c.refuse("shard", "drop", shard["id"], "--from", "l3")
-        )  # each would rely on the other
+        )
         self.conf("placement.grace=0")  # of the way back
         self.c.json("shard", "moves", "--cancel", shard["id"])
         mover.join()
@@ -453,7 +449,8 @@ class Placement(StoreCase):
             }
         )
         self.read("node-1", 30)
-        # the first may exceed what is saved up; the next waits, for minutes, until its bytes are paid back
+        # the first may exceed what is saved up; the next waits, for minutes,
+        # until its bytes are paid back
         wait_for(
             "one move",
             lambda: any(m["phase"] == "ended" for m in self.c.json("shard", "moves")["items"]),
@@ -532,9 +529,8 @@ class Placement(StoreCase):
             found = db.execute(
                 "SELECT value FROM kv WHERE key = ?", (f"use/{shard['id']}",)
             ).fetchone()
-            return (
-                json.loads(bytes(found[0]).split(b" ", 1)[1]) if found else {"slices": []}
-            )  # behind its checksum
+            # behind its checksum
+            return json.loads(bytes(found[0]).split(b" ", 1)[1]) if found else {"slices": []}
 
     def verify_whole(self):
         """Every offered copy is good, and nothing is in flight or left over."""

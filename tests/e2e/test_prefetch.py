@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What a gang will read is on its nodes when its containers start, and is fetched only as long as it is wanted."""
+"""What a gang will read is on its nodes when its containers start,
+and is fetched only as long as it is wanted."""
 from __future__ import annotations
 
 import os
@@ -25,8 +26,9 @@ QUICK = {
     "HELIOS_PLACEMENT_RETRY": "200ms",
     "HELIOS_NODE_LOST": "1s",
     "HELIOS_HEARTBEAT": "200ms",
+    # on the pool's host its shards are near anyway
     "HELIOS_AGENT_HOST_ID": "elsewhere",
-}  # on the pool's host its shards are near anyway
+}
 
 JOB = """
 jobName: one

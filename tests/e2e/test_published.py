@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Checkpoints as they are published, with tensors besides the model's: each is imported, read at another layout and
-exported, tensor by tensor; or it is refused by name."""
+"""Checkpoints as they are published, with tensors besides the model's: each is imported, read at
+another layout and exported, tensor by tensor; or it is refused by name."""
 from __future__ import annotations
 
 import json
@@ -15,7 +15,7 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.dense_models import (
+from support.dense_models import (  # noqa: E402
     ATTENTION,
     D,
     FFN,
@@ -26,7 +26,7 @@ from support.dense_models import (
     H,
     HEADS,
     NEOX,
-    NORMS,  # noqa: E402
+    NORMS,
     QK_NORMS,
     VOCAB,
 )
@@ -206,7 +206,8 @@ class Published(PublishedCase):
         self.check(config, ends() | layers("model.layers.", OSS), experts=True)
 
     def test_deepseek_v3_in_fp8_with_its_layer_that_predicts_one_more_token(self):
-        # Blocks and heads are a sixteenth: kv_a_proj_with_mqa has 4.5 blocks of rows and a head of q_b_proj 1.5, as published.
+        # Blocks and heads are a sixteenth: kv_a_proj_with_mqa has 4.5 blocks of rows and a head of
+        # q_b_proj 1.5, as published.
         low = {
             "self_attn.q_a_proj.weight": [16, H],
             "self_attn.q_a_layernorm.weight": [16],

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Every call of the Python binding against a C library that records its arguments, and every ctypes struct
-against a C compiler."""
+"""Every call of the Python binding against a C library that records its arguments,
+and every ctypes struct against a C compiler."""
 from __future__ import annotations
 
 import ctypes
@@ -132,9 +132,8 @@ class Structs(unittest.TestCase):
         named = {
             name for name in structs if re.search(r"_(options|stats|info|spec|view)(_t)?$", name)
         }
-        self.assertLessEqual(
-            named - {"maco_plan_view", "helios_shard_view"}, sized
-        )  # those the library makes
+        # those the library makes
+        self.assertLessEqual(named - {"maco_plan_view", "helios_shard_view"}, sized)
         macros = dict(re.findall(r"#define (\w+)_INIT \.size = sizeof\((?:struct )?(\w+)\)", TEXT))
         self.assertEqual(macros, {re.sub(r"_t$", "", name).upper(): name for name in sized})
 
@@ -268,9 +267,8 @@ class Binding(unittest.TestCase):
         self.assertEqual(calls(), ["request m 5 1 2 7 of 2x4/3 0+0 ep 8/1", "free 2"])
         client.version_open("m", "j", 1, 2, 0, 8, split=_abi.Split(2, 4, 3))
         self.assertEqual(calls(), ["open m j 1 2 0/8 layout=0 of 2x4/3"])
-        with self.assertRaisesRegex(
-            errors.NotFound, "general"
-        ):  # without a sentence: the code's text
+        # without a sentence: the code's text
+        with self.assertRaisesRegex(errors.NotFound, "general"):
             client.request_shards("m", -1, 2, 0)
         client.close()
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Wrong arguments of every public function of the Python package: each is refused with its name, its value and what is
-allowed, before a daemon is asked."""
+"""Wrong arguments of every public function of the Python package: each is refused with its name,
+its value and what is allowed, before a daemon is asked."""
 from __future__ import annotations
 
 import inspect
@@ -19,7 +19,8 @@ torch = needs.torch()
 import helios  # noqa: E402
 from helios import Piece, Rank, Session, errors, safetensors  # noqa: E402
 
-# Wrong values for any argument that is a number, a text, a flag or a mapping: of another kind, or out of range.
+# Wrong values for any argument that is a number, a text, a flag or a mapping: of another kind,
+# or out of range.
 INDEX = ["2", -1, 1.5, True, 1 << 31, [1]]
 SIZE = [*INDEX, 0]
 TEXT = [3, b"m", "a\0b", "\udc80", ["m"]]
@@ -179,9 +180,8 @@ class Arguments(unittest.TestCase):
             for name in public
             if name != "Saved" and not inspect.signature(getattr(helios, name)).parameters
         }
-        known = (
-            {name.split(".")[0] for name in CALLS} | without | {"init", "Saved"}
-        )  # init: the parameters of Session
+        # init: the parameters of Session
+        known = {name.split(".")[0] for name in CALLS} | without | {"init", "Saved"}
         self.assertEqual(public - known, set())
         for name, (_, wrong) in CALLS.items():
             self.assertEqual(parameters(name), set(wrong) | OTHERS.get(name, set()), name)

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Tensors of helios.load_state_dict on a real cluster: they can be written, and no other process sees it; helios.init()
-finds the cluster; the process ends without messages wherever its tensors are."""
+"""Tensors of helios.load_state_dict on a real cluster: they can be written, and no other
+process sees it; helios.init() finds the cluster; the process ends without messages
+wherever its tensors are."""
 from __future__ import annotations
 
 import gc
@@ -54,8 +55,8 @@ class World(unittest.TestCase):
         return self.session.load_state_dict("toy", **options)
 
     def python(self, code, alone=False, **env):
-        """Run a program with the package; its exit status, output and errors. `alone`: in an interpreter of its own,
-        including its teardown."""
+        """Run a program with the package; its exit status, output and errors. `alone`: in an
+        interpreter of its own, including its teardown."""
         outside = {
             k: v for k, v in os.environ.items() if not k.startswith(("HELIOS_", "CONTROLLER_"))
         }
@@ -136,9 +137,8 @@ class Mapped(World):
         sum(float(t.float().sum()) for t in state.values())
         self.assertEqual(private(), 0)
         state["decoder.final_layernorm.weight"].zero_()  # 256 bytes
-        self.assertIn(
-            private(), range(1, 129)
-        )  # KiB: one page, or two if it crosses a page boundary
+        # KiB: one page, or two if it crosses a page boundary
+        self.assertIn(private(), range(1, 129))
 
     def test_the_process_ends_in_silence_wherever_tensors_live(self):
         done = self.python(

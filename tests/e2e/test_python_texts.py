@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What the Python packages say about wrong arguments and a missing torch, and what an editor completes."""
+"""What the Python packages say about wrong arguments and a missing torch,
+and what an editor completes."""
 from __future__ import annotations
 
 import ast
@@ -162,15 +163,13 @@ class HybridPS(unittest.TestCase):
         model = torch.nn.Sequential()
         model.add_module("gru", torch.nn.Linear(512, 100))  # 204800 and 400 bytes
         said = (
-            r"^module gru needs 204\.0 KiB of device memory at once; device emu:64KiB has 64\.0"
-            r" KiB\. "
-            r"Use at least emu:204KiB"
+            r"^module gru needs 204\.0 KiB of device memory at once; "
+            r"device emu:64KiB has 64\.0 KiB\. Use at least emu:204KiB"
         )
         with self.assertRaisesRegex(hybridps.HybridPSError, said):
             hybridps.manage(model, None, device="emu:64KiB", chunk_bytes=4096)
-        with hybridps.Client(
-            "emu:64KiB", chunk_bytes=4096
-        ) as client:  # for which nothing is requested in advance
+        # for which nothing is requested in advance
+        with hybridps.Client("emu:64KiB", chunk_bytes=4096) as client:
             client.register_module(model)
             with self.assertRaisesRegex(hybridps.HybridPSError, said):
                 model(torch.ones(1, 512))

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Quantized checkpoints as libraries write them: each is imported at two layouts, read at the other one and exported
-bit for bit; or it is refused with a text that names the tensor and the remedy, and imported with --unsliced."""
+"""Quantized checkpoints as libraries write them: each is imported at two layouts, read at the other
+one and exported bit for bit; or it is refused with a text that names the tensor and the remedy, and
+imported with --unsliced."""
 from __future__ import annotations
 
 import json
@@ -14,7 +15,7 @@ from support import needs  # noqa: E402
 torch = needs.torch()
 needs.programs()
 
-from support.dense_models import (
+from support.dense_models import (  # noqa: E402
     ATTENTION,
     FFN,
     FOUR_NORMS,
@@ -23,7 +24,7 @@ from support.dense_models import (
     H,
     NORMS,
     QK_NORMS,
-)  # noqa: E402
+)
 from support.published import E, SIZES, PublishedCase, ends, flat, layers  # noqa: E402
 
 import helios  # noqa: E402
@@ -43,8 +44,8 @@ def moe(under, names, width=FFN):
 
 
 def quantized(shapes, parts, keep=lambda name: False, ends_with=LINEAR):
-    """Every linear layer of two dimensions as in `parts`: [(ending instead of weight, dtype, shape of rows and
-    columns)]."""
+    """Every linear layer of two dimensions as in `parts`: [(ending instead of weight, dtype,
+    shape of rows and columns)]."""
     out = {}
     for name, shape in shapes.items():
         if not name.endswith(ends_with) or keep(name):
@@ -143,7 +144,8 @@ class Quantized(PublishedCase):
         ]
 
     def test_blocks_that_end_inside_heads_and_gates(self):
-        # Heads have 8 rows and blocks 12: in QKV a scale covers 4 rows; in gate and up, of 128 rows each, too.
+        # Heads have 8 rows and blocks 12: in QKV a scale covers 4 rows; in gate and up,
+        # of 128 rows each, too.
         said = {
             **config("llama", "fp8"),
             "quantization_config": {"quant_method": "fp8", "weight_block_size": [12, 4]},
@@ -173,7 +175,8 @@ class Quantized(PublishedCase):
         self.assertTrue(self.c.json("model", "show", one)["versions"][0]["proved"])
 
     def test_half_a_block_at_the_end_of_gate(self):
-        # As in DeepSeek-V2-Lite: 85.5 blocks of 128 rows. No even division falls on a block boundary.
+        # As in DeepSeek-V2-Lite: 85.5 blocks of 128 rows.
+        # No even division falls on a block boundary.
         width, said = 84, with_blocks("llama", intermediate_size=84)
         mlp = {
             "mlp.gate_proj.weight": [width, H],
@@ -196,9 +199,8 @@ class Quantized(PublishedCase):
             config("llama", "modelopt"),
             ends() | layers("model.layers.", quantized(LLAMA, NUMBERS) | own),
         )
-        self.check(
-            {"model_type": "llama", **SIZES}, ends() | layers("model.layers.", LLAMA | own)
-        )  # only the cache is quantized
+        # only the cache is quantized
+        self.check({"model_type": "llama", **SIZES}, ends() | layers("model.layers.", LLAMA | own))
         more = {
             f"self_attn.{n}_proj.{end}": ("F32", [])
             for n, end in (

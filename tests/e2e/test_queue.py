@@ -1,5 +1,5 @@
-"""Jobs that wait for slots: two queues, a quota, preemption of real gangs, and a restart of the Controller in
-between."""
+"""Jobs that wait for slots: two queues, a quota, preemption of real gangs,
+and a restart of the Controller in between."""
 import json
 import pathlib
 import sys
@@ -17,8 +17,8 @@ stopGrace: 20s
 {more}
 """
 
-# One job that ends while it saves; one whose second rank is stopped; one that is lost four times before it makes steps
-# again.
+# One job that ends while it saves; one whose second rank is stopped;
+# one that is lost four times before it makes steps again.
 PROGRAM = '''
 import os, pathlib, signal, sys, time
 import helios
@@ -95,7 +95,8 @@ class Queue(unittest.TestCase):
         self.assertRegex(c.run("explain", more).stdout, "QuotaExceeded[^$]*quota[^$]*place +1 of 1")
         fill = self.submit("fill", 2, "timeouts: {run: 10m}")
         c.wait_job(fill, "running")
-        # a job that could get its slots only by stopping jobs of equal priority waits, with an estimate
+        # a job that could get its slots only by stopping jobs of equal priority waits,
+        # with an estimate
         late = self.submit("late", 2)
         self.assertGreater(self.why(late, "NotEnoughFreeSlots")["startMs"], 0)
 
@@ -208,9 +209,10 @@ onFailure: {{"9": fail}}
             (stall, "stall", "was ended because it hung or was slow"),
         ):
             c.wait_job(job, "failed")
+            # with its log
             done = wait_for(
                 "its first failure", lambda job=job: (told := c.job(job))["failures"] and told
-            )  # with its log
+            )
             self.assertEqual(
                 (done["lastFailure"], done["attempt"], done["failures"][0]["kind"]), (kind, 1, kind)
             )

@@ -1,5 +1,5 @@
-"""Every job of a real cluster has a rank table: at first marked as incomplete, then complete, and after a restart with
-the same ranks."""
+"""Every job of a real cluster has a rank table: at first marked as incomplete, then complete,
+and after a restart with the same ranks."""
 import json
 import os
 import pathlib
@@ -12,8 +12,8 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support.cluster import BUILD, ROOT, Daemon, cluster, wait_for  # noqa: E402
 
-# A rank records what the table says when it starts, waits until it is complete, and then for its own end. cp would fail
-# on a file that is replaced during the copy.
+# A rank records what the table says when it starts, waits until it is complete, and then for its
+# own end. cp would fail on a file that is replaced during the copy.
 RANK = """
 cat "$RANK_TABLE_FILE" > %(dir)s/$RANK.$HELIOS_ATTEMPT.first
 env > %(dir)s/$RANK.$HELIOS_ATTEMPT.env

@@ -17,19 +17,20 @@ sys.dont_write_bytecode = True
 
 from support import kube_api  # noqa: E402
 from support.cluster import BUILD, wait_for  # noqa: E402
-from support.ranktable_scenarios import (
+from support.ranktable_scenarios import (  # noqa: E402
     INITIALIZING,
     KEY,
     WAIT_S,
     Controller,
     Scenarios,
     World,
-    devices,  # noqa: E402
+    devices,
     pod_object,
 )
 from support.side_by_side import SideBySide  # noqa: E402
 
-AT_ONCE = 6  # tests, each with its own server and controller, which mostly wait for the controller's rounds
+# tests, each with its own server and controller, which mostly wait for the controller's rounds
+AT_ONCE = 6
 
 
 class Scripted(World):
@@ -94,7 +95,8 @@ class Faults(Scripted, unittest.TestCase):
         self.assertEqual(len({text for _, text in self.server.patched if "completed" in text}), 1)
 
     def test_a_write_whose_answer_is_overtaken(self):
-        """Another client's change is seen before the answer to ours, which must not bring the old value back."""
+        """Another client's change is seen before the answer to ours,
+        which must not bring the old value back."""
         self.server.slow_answers = 1
         self.server.release.clear()
         self.addCleanup(self.server.release.set)
@@ -141,9 +143,8 @@ class Faults(Scripted, unittest.TestCase):
             self.server.oldest = self.server.version
 
         with self.server.lock:
-            for i in range(
-                3
-            ):  # in the new list they are on other servers, of which the first page shows two
+            # in the new list they are on other servers, of which the first page shows two
+            for i in range(3):
                 self.server.delete("pods", self.ns, f"j-w-{i}")
             self.pods_behind_the_scenes(job, range(3), server=6)
             self.server.between_pages = expire
@@ -273,7 +274,8 @@ class Faults(Scripted, unittest.TestCase):
         self.assertLessEqual(len(lines), 4)  # and once more when it has failed for ten seconds
 
     def test_protocol_buffers_that_cannot_be_read(self):
-        """The error is reported, and JSON requested: lists alone would do as well, but bring no events."""
+        """The error is reported, and JSON requested: lists alone would do as well,
+        but bring no events."""
         self.server.nonsense = b"\0\0\0\7nothing"
         _, c = self.two(self.controller("--no-leader-elect"))
         self.assertEqual(c.text().count("are not an event"), 1)
@@ -290,7 +292,8 @@ class Faults(Scripted, unittest.TestCase):
         wait_for("the watch brings changes", is_told, WAIT_S)
 
     def test_a_server_that_takes_no_watch_up(self):
-        """The server accepts connections and sends nothing: that is not a watch that ended normally."""
+        """The server accepts connections and sends nothing:
+        that is not a watch that ended normally."""
         _, c = self.two(self.controller("--watch-window", "1s"))
         failures = 'helios_ranktable_watch_failures_total{kind="pods"}'
         self.assertEqual(c.metric(failures), 0)
@@ -331,7 +334,8 @@ class Faults(Scripted, unittest.TestCase):
         self.wait_status("initializing")
 
     def test_a_thousand_pods_in_one_write(self):
-        """Pods come over seconds; the table, which is not usable yet, is not written for each of them."""
+        """Pods come over seconds; the table, which is not usable yet,
+        is not written for each of them."""
         job = self.job(replicas=1000)
         c = self.controller()
         for i in range(1000):
@@ -345,7 +349,8 @@ class Faults(Scripted, unittest.TestCase):
 
 
 class Lint(Scripted, unittest.TestCase):
-    """`helios-ranktable lint`; the rules themselves are tested in tests/unit/ranktable/test_lint.c."""
+    """`helios-ranktable lint`; the rules themselves are tested in
+    tests/unit/ranktable/test_lint.c."""
 
     def lint(self, text, *flags):
         done = subprocess.run(
@@ -398,9 +403,8 @@ class Lint(Scripted, unittest.TestCase):
             "- " + part.strip().replace("\n", "\n  ") + "\n" for part in text.split("---\n")
         )
         self.assertEqual(self.lint(items, "-", "--chip", "a2", "--job"), (0, "-: no fault\n"))
-        self.assertIn(
-            "-:4:1: ", self.lint("a: 1\n---\nkind: [\n", "-", "--chip", "a2", "--job")[1]
-        )  # its own line
+        # its own line
+        self.assertIn("-:4:1: ", self.lint("a: 1\n---\nkind: [\n", "-", "--chip", "a2", "--job")[1])
 
     def test_what_is_asked_for_wrongly(self):
         for flags, why in (

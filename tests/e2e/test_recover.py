@@ -1,5 +1,5 @@
-"""The Controller's state is lost: pool and archive contain everything that makes the versions, and `helios recover`
-brings them back."""
+"""The Controller's state is lost: pool and archive contain everything that makes the versions,
+and `helios recover` brings them back."""
 from __future__ import annotations
 
 import ctypes

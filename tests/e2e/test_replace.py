@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Trainings that lose ranks equal undisturbed ones: a gang that is restarted as a whole equals the unsliced reference,
-and one whose lost ranks are replaced while the others stay equals that one to the last bit.
-"""
+"""Trainings that lose ranks equal undisturbed ones: a gang that is restarted as a whole
+equals the unsliced reference, and one whose lost ranks are replaced while the others stay
+equals that one to the last bit."""
 from __future__ import annotations
 
 import datetime
@@ -112,8 +112,8 @@ class Replace(unittest.TestCase):
         return wait_for(f"steps of generation {generation} of {job}", training, 120)
 
     def losses(self, job: str) -> list[float]:
-        """The losses of the first steps; a step that was made twice must have the same loss both times, to the last
-        bit."""
+        """The losses of the first steps; a step that was made twice must have the same loss both
+        times, to the last bit."""
         losses: dict[int, float] = {}
         for p in self.lines(job, "PROGRESS"):
             self.assertEqual(losses.setdefault(p["step"], p["loss"]), p["loss"], p)
@@ -144,9 +144,8 @@ class Replace(unittest.TestCase):
         ]
         steps = {p["step"] for p in pulls}  # logs are of the last attempt
         self.assertEqual(len(steps), 1, pulls)
-        self.assertLessEqual(
-            steps, set(range(SAVE, STEPS, SAVE)), pulls
-        )  # the kill came after one of its saves
+        # the kill came after one of its saves
+        self.assertLessEqual(steps, set(range(SAVE, STEPS, SAVE)), pulls)
         self.assertEqual({(p["path"], p["crc_failures"]) for p in pulls}, {("shm", 0)})
         losses = {p["step"]: p["loss"] for p in self.lines(job, "PROGRESS")}
         want = reference_loss.curve(self.hf, STEPS, 8, 1e-3, text=[str(self.text)])
@@ -160,7 +159,8 @@ class Replace(unittest.TestCase):
         return losses
 
     def accounted(self, job: str) -> None:
-        """The parts of its time sum to the wall time, and each recovery's times are in the metrics."""
+        """The parts of its time sum to the wall time, and each recovery's
+        times are in the metrics."""
         now, seen = time.time() * 1000, self.c.job(job)
         ledger = seen["ledger"]
         parts = sum(ms for key, ms in ledger.items() if key.endswith("Ms") and key != "wallMs")
@@ -169,17 +169,15 @@ class Replace(unittest.TestCase):
             ledger["wallMs"] / (now - seen["submittedMs"]), 1, delta=0.01 + 1000 / ledger["wallMs"]
         )
         self.assertGreater(ledger["lostMs"], 0, ledger)
-        made = [
-            p["step"] for p in self.lines(job, "PROGRESS")
-        ]  # of another rank, which can be a step ahead
+        # of another rank, which can be a step ahead
+        made = [p["step"] for p in self.lines(job, "PROGRESS")]
         self.assertAlmostEqual(
             ledger["replayed"], len(made) - len(set(made)), delta=2, msg=str(ledger)
         )
         if ledger["replayed"] == 0:
             self.assertEqual(ledger["replayMs"], 0, ledger)
-        elif ledger["replayed"] > len(
-            self.events(job, "recovered")
-        ):  # a gang is starting, or lost, up to its first step's end
+        elif ledger["replayed"] > len(self.events(job, "recovered")):
+            # a gang is starting, or lost, up to its first step's end
             self.assertGreater(ledger["replayMs"], 0, ledger)
         counts = {
             line.split('"')[1]: int(line.split()[-1])
@@ -257,9 +255,8 @@ class Replace(unittest.TestCase):
         agent, shims = self.c.pid(node), []
         for lock in (self.c.state / "agents" / node / "containers").glob("*/shim.pid"):
             pid, start = map(int, lock.read_text().split()[:2])
-            if (
-                start_of(pid) == start
-            ):  # otherwise the shim has ended, and the pid may belong to a daemon of another test
+            # otherwise the shim has ended, and the pid may belong to a daemon of another test
+            if start_of(pid) == start:
                 shims.append(pid)
         children = [
             int(pid)
@@ -303,9 +300,8 @@ class Replace(unittest.TestCase):
         wait_for("the spare", lambda: self.c.job(job)["containers"][2]["state"] == "running")
         port = self.master_port(gone, f"{job}.1.0")
         self.kill_server(gone)  # with rank 0, where the ranks meet
-        with wait_for(
-            "its port to be free", lambda: self.listen(port)
-        ):  # another process's, on the other server
+        # another process's, on the other server
+        with wait_for("its port to be free", lambda: self.listen(port)):
             after = {r["rank"]: r for r in self.steps_from(job, 2)}
         self.assertNotEqual(self.master_port(stays, f"{job}.1.2"), port)
         seen = self.c.job(job)
@@ -362,9 +358,8 @@ class Replace(unittest.TestCase):
             lambda: [index for _, index in self.parked(job)] == [3],
         )
 
-        os.kill(
-            self.shim(self.parked(job)[0][0], f"{job}.1.3"), signal.SIGKILL
-        )  # the parked container is lost, too
+        # the parked container is lost, too
+        os.kill(self.shim(self.parked(job)[0][0], f"{job}.1.3"), signal.SIGKILL)
         wait_for("another one in its slot", lambda: [index for _, index in self.parked(job)] == [4])
         self.losses_agree(job)
         self.assertEqual((self.c.job(job)["attempt"], self.c.job(job)["state"]), (1, "running"))
@@ -375,9 +370,8 @@ class Replace(unittest.TestCase):
         before = self.steps_from(job, 1)
         wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
         place = self.c.job(job)["plan"]["containers"][0]
-        os.kill(
-            self.shim(place["node"], f"{job}.1.0"), signal.SIGKILL
-        )  # with rank 0, where the ranks meet
+        # with rank 0, where the ranks meet
+        os.kill(self.shim(place["node"], f"{job}.1.0"), signal.SIGKILL)
         second = {r["rank"]: r for r in self.steps_from(job, 2)}
         seen = self.c.job(job)
         self.assertEqual((seen["attempt"], seen["state"], seen["restarts"]), (1, "running", 0))
@@ -438,9 +432,8 @@ class Replace(unittest.TestCase):
         agent = self.c.pid(silent)
         os.kill(agent, signal.SIGSTOP)
         try:
-            after = {
-                r["rank"]: r for r in self.steps_from(job, 2)
-            }  # no save is refused: there is none
+            # no save is refused: there is none
+            after = {r["rank"]: r for r in self.steps_from(job, 2)}
             self.assertEqual(after[0]["pid"], before[0]["pid"], "the survivor keeps its process")
             self.assertFalse(alive(before[1]["pid"]))
             self.assertIn(
@@ -455,9 +448,8 @@ class Replace(unittest.TestCase):
     def test_a_rank_that_lives_on_unseen_saves_nothing_and_ends(self):
         agents = {"node-0": self.c.pid("node-0")}
         self.addCleanup(self.c.up)
-        moved = Daemon(self.c, "node-1").again(
-            "--host-id", "elsewhere"
-        )  # otherwise another Agent of the machine ends the rank
+        # otherwise another Agent of the machine ends the rank
+        moved = Daemon(self.c, "node-1").again("--host-id", "elsewhere")
         agents["node-1"] = self.enterContext(moved).pid
         job = self.submit(FOREVER, recovery={"mode": "replace"}, spareSlots=1, nodeLostAfter="6s")
         self.addCleanup(self.end, job)
@@ -466,9 +458,8 @@ class Replace(unittest.TestCase):
         wait_for("the spare", lambda: len(self.parked(job)) == 1)
         silent, stays = (self.c.job(job)["plan"]["containers"][i]["node"] for i in (1, 0))
         agent, home = agents[silent], self.c.state / "agents" / silent / "containers" / f"{job}.1.1"
-        os.kill(
-            agent, signal.SIGSTOP
-        )  # its rank goes on, and nothing on this machine has cut its connections
+        # its rank goes on, and nothing on this machine has cut its connections
+        os.kill(agent, signal.SIGSTOP)
         try:
             after = {r["rank"]: r for r in self.steps_from(job, 2)}
             self.assertEqual(after[0]["pid"], before[0]["pid"], "the survivor keeps its process")
@@ -497,7 +488,8 @@ class Replace(unittest.TestCase):
             self.assertEqual(losses.setdefault(p["step"], p["loss"]), p["loss"], p)
 
     def slow_down(self, job: str, rank: dict) -> None:
-        """Waits until it is reported as slow. It is slowed down while the test asks, too: on a busy machine that takes long."""
+        """Waits until it is reported as slow. It is slowed down while the test asks, too:
+        on a busy machine that takes long."""
         over = threading.Event()
 
         def slow() -> None:
@@ -551,9 +543,8 @@ class Replace(unittest.TestCase):
         self.assertEqual((report["differing"], report["jumps"]), (0, 0), report)
         self.assertGreater(report["repeated"], 0, report)
         ranks = self.ranks(job)  # which take turns
-        for rank, faults in zip(
-            ranks, (1, 1, 2)
-        ):  # one more where a replacement was lost as well, on a busy machine
+        # one more where a replacement was lost as well, on a busy machine
+        for rank, faults in zip(ranks, (1, 1, 2)):
             self.assertGreaterEqual(rank["replaced"], faults, told)
         self.slow_down(job, ranks[1])
 
@@ -587,7 +578,8 @@ class Replace(unittest.TestCase):
 
 class Meeting(unittest.TestCase):
     def test_a_group_that_did_not_come_about_uses_up_no_name(self):
-        """Otherwise this process would look for the next meeting under another name than the replacement does."""
+        """Otherwise this process would look for the next meeting under another name
+        than the replacement does."""
         limit = datetime.timedelta(milliseconds=300)
         store = torch.distributed.HashStore()
         store.set_timeout(limit)
@@ -614,9 +606,8 @@ class Meeting(unittest.TestCase):
             self.assertEqual(old._claim(store), 1)
             with mock.patch.dict(os.environ, {"HELIOS_CONTAINER": "2"}):
                 self.assertEqual(new._claim(store), 2)
-                self.assertEqual(
-                    elastic._Meeting("gloo", 1)._claim(store), 3
-                )  # replaced in its container
+                # replaced in its container
+                self.assertEqual(elastic._Meeting("gloo", 1)._claim(store), 3)
             with self.assertRaises(SystemExit) as ended:
                 old._claim(store)
             self.assertEqual(ended.exception.code, 77)
@@ -636,9 +627,8 @@ class Lost(unittest.TestCase):
             for end in ends:
                 self.addCleanup(end.close)
             self.assertEqual(_lost.cut({"127.0.0.3"}), 0)
-            self.assertEqual(
-                _lost.cut({"::ffff:127.0.0.2", "127.0.0.1"}), 1
-            )  # the near one is this host's own
+            # the near one is this host's own
+            self.assertEqual(_lost.cut({"::ffff:127.0.0.2", "127.0.0.1"}), 1)
             self.assertEqual(ends[0].recv(1), b"")
             ends[1].settimeout(0.05)
             with self.assertRaises(TimeoutError):
@@ -651,9 +641,8 @@ class Lost(unittest.TestCase):
             os.environ, told, HELIOS_MEETING=f"{home}/meeting"
         ):
             self.assertEqual(_lost.master(), ("", ""))
-            late: list[
-                threading.Thread
-            ] = []  # on a busy machine the watcher runs only once the file is there
+            # on a busy machine the watcher runs only once the file is there
+            late: list[threading.Thread] = []
             with mock.patch.object(threading.Thread, "start", lambda thread: late.append(thread)):
                 _lost.watch()
             with socket.create_server(("127.0.0.2", 0)) as far, near:

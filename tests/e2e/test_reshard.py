@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""A model stored for one tensor parallel size is read, trained and saved at others, with real daemons: the same bytes
-as a fresh import at that size, cut once, and evicted first when space is needed."""
+"""A model stored for one tensor parallel size is read, trained and saved at others,
+with real daemons: the same bytes as a fresh import at that size, cut once, and evicted
+first when space is needed."""
 from __future__ import annotations
 
 import concurrent.futures
@@ -118,7 +119,8 @@ class Reshard(ModelCase):
         )
 
     def import_all(self, family):
-        """{layout: (model, {position: (tensors, config)})} of fresh imports, shared by the tests."""
+        """{layout: (model, {position: (tensors, config)})} of fresh imports,
+        shared by the tests."""
         if family not in self.imports:
             source, _ = dense_models.checkpoint(self.c.dir / family, family)
             own, session = {}, self.session()
@@ -152,7 +154,8 @@ class Reshard(ModelCase):
             self.assertEqual(self.cuts(name), {1: {2, 4}})  # one for all stages
 
     def test_optimizer_state_follows_its_parameters_to_every_layout(self):
-        """A moment is its parameter plus one, bit for bit: so it is the same at every layout, including its padding."""
+        """A moment is its parameter plus one, bit for bit: so it is the same at every layout,
+        including its padding."""
         session = self.session()
 
         def moment(state):
@@ -335,9 +338,8 @@ class Reshard(ModelCase):
         gang, reader = self.gang("planned", 2), self.session()
         states = [{n: t.clone() for n, t in rank.load_state_dict().items()} for rank in gang]
         made, reused = self.plans()
-        for step in range(
-            1, 4
-        ):  # the first save adds optimizer state, so its plan differs from the import's
+        # the first save adds optimizer state, so its plan differs from the import's
+        for step in range(1, 4):
             for rank, state in zip(gang, states):
                 for t in state.values():
                     t.view(torch.int32).add_(1)
@@ -429,9 +431,8 @@ class Reshard(ModelCase):
             v for v in self.c.json("model", "show", "zero")["versions"] if v["version"] == 2
         )["cuts"]
         self.assertEqual([cut["leftOut"] for cut in cuts], ["", ""])
-        own = reader.load_state_dict(
-            "zero", tp=1, kind="optim", dp=1
-        )  # at its own layout a share stays one
+        # at its own layout a share stays one
+        own = reader.load_state_dict("zero", tp=1, kind="optim", dp=1)
         self.assertTrue(0 < len(own) < len(reader.load_state_dict("zero", tp=1)))
 
     def test_a_tensor_that_two_shares_hold_is_left_out_and_said(self):
@@ -584,14 +585,8 @@ class Room(unittest.TestCase):
 
 
 class Readers(unittest.TestCase):
-    LAYOUTS = [
-        (2, 1),
-        (4, 2),
-        (8, 1),
-        (16, 2),
-        (32, 1),
-        (64, 2),
-    ]  # tp, pp: each needs a cut of its own
+    # tp, pp: each needs a cut of its own
+    LAYOUTS = [(2, 1), (4, 2), (8, 1), (16, 2), (32, 1), (64, 2)]
     TRIES = 5  # until L3 is stopped before it has made all
 
     @classmethod
@@ -645,7 +640,8 @@ class Readers(unittest.TestCase):
             os.close(kept)
 
     def read_all_at_once(self, sessions):
-        """More cuts than L3 makes at a time; L3 is stopped for a while once it has begun. {tp: state}"""
+        """More cuts than L3 makes at a time; L3 is stopped for a while once it has begun.
+        {tp: state}"""
         before, l3 = self.derived(), self.c.pid("l3d")
         with concurrent.futures.ThreadPoolExecutor(len(sessions)) as pool:
             reads = {

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Saving on a real cluster: nothing is lost silently, and nothing that does not fit the model becomes its newest
-version."""
+"""Saving on a real cluster: nothing is lost silently,
+and nothing that does not fit the model becomes its newest version."""
 from __future__ import annotations
 
 import io
@@ -219,9 +219,8 @@ class Save(ModelCase):
             f"{part}.huge": torch.zeros(6 << 20)
             for part in ("embedding", "head", "decoder.layers.0")
         }
-        for n in range(
-            3
-        ):  # two parts of 24 MiB fit into the 64 MiB of the pool, the third does not
+        # two parts of 24 MiB fit into the 64 MiB of the pool, the third does not
+        for n in range(3):
             with self.assertRaises(errors.NoSpace):
                 session.save_state_dict(huge, n, strict=False)
             wait_for("the shards to be freed", lambda: used() == before, 5)
@@ -319,9 +318,8 @@ class Save(ModelCase):
         for dp in (0, 1):
             (tensor,) = self.newest(0, rank_dp=dp, dp_size=2, kind="optim").values()
             self.assertEqual(tensor.tolist(), [dp + 5.0] * 4)
-            (tensor,) = self.newest(
-                0, kind="optim", dp=dp
-            ).values()  # requested by name, by a gang of one
+            # requested by name, by a gang of one
+            (tensor,) = self.newest(0, kind="optim", dp=dp).values()
             self.assertEqual(tensor.tolist(), [dp + 5.0] * 4)
         self.c.json(
             "pull",

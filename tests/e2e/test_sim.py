@@ -38,7 +38,8 @@ class Sim(unittest.TestCase):
         self.assertEqual(done.stdout, "")
 
     def test_waits_and_bytes_of_a_small_trace_are_those_worked_out_by_hand(self):
-        # 12.5 GB from the archive: 6.25 s; by another node from L3: 1 s; again on the first one, from L2: 0.125 s
+        # 12.5 GB from the archive: 6.25 s; by another node from L3: 1 s; again on the first one,
+        # from L2: 0.125 s
         size = 12.5 * GB
         text = HEADER + "".join(
             f"{t},{node},w,{size:.0f},read\n" for t, node in ((0, "a"), (10, "b"), (20, "a"))
@@ -100,8 +101,8 @@ class Sim(unittest.TestCase):
 
     def test_what_a_gang_is_planned_to_read_is_fetched_ahead_where_placement_is_on(self):
         text = (
-            HEADER
-            + f"0,b,w,{GB},read\n10,a,w,{GB},plan\n10,c,w,{GB},plan\n11,c,w,{GB},unplan\n40,a,w,{GB},read\n"
+            HEADER + f"0,b,w,{GB},read\n10,a,w,{GB},plan\n10,c,w,{GB},plan\n"
+            f"11,c,w,{GB},unplan\n40,a,w,{GB},read\n"
         )
         for placement, local, ahead, vain in (("observe", 0, 0, 0), ("on", GB, 2 * GB, GB)):
             (run,) = self.shown(

@@ -1,5 +1,5 @@
-"""helios-agent as a step of a Slurm job: the allocation gives its slots, and everything it runs ends with the
-allocation.
+"""helios-agent as a step of a Slurm job: the allocation gives its slots,
+and everything it runs ends with the allocation.
 
 HELIOS_SLURM_CYCLES=50 tests/e2e/test_slurm.py repeats the allocation so many times."""
 import os

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""A model that was imported for some number of pipeline stages is read, trained and saved under others, with real
-daemons: the same bytes as a fresh import for those stages, and no shard is copied."""
+"""A model that was imported for some number of pipeline stages is read, trained and
+saved under others, with real daemons: the same bytes as a fresh import for those stages,
+and no shard is copied."""
 from __future__ import annotations
 
 import itertools
@@ -73,9 +74,8 @@ class Split(ModelCase):
             if wanted == "uneven":  # a reader can express only the import's own
                 continue
             pp_size, chunks, _, _ = SPLITS[wanted]
-            if (
-                stored == "uneven" and wanted == "two"
-            ):  # the same number of stages: the import's own
+            # the same number of stages: the import's own
+            if stored == "uneven" and wanted == "two":
                 wanted = "uneven"
             for pp, tp in itertools.product(range(pp_size), range(2)):
                 with self.subTest(stored=stored, wanted=wanted, pp=pp, tp=tp):

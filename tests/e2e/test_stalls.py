@@ -1,4 +1,5 @@
-"""A Controller that is stopped, or waits for its disk, takes no node for silent and starts nothing twice."""
+"""A Controller that is stopped, or waits for its disk,
+takes no node for silent and starts nothing twice."""
 import os
 import pathlib
 import shutil
@@ -70,9 +71,8 @@ class Stalls(unittest.TestCase):
                         text=True,
                     )
                     answers = 0
-                    while (
-                        submit.poll() is None
-                    ):  # it waits for the disk, and other calls are answered
+                    # it waits for the disk, and other calls are answered
+                    while submit.poll() is None:
                         self.assertEqual(c.json("nodes")["items"][0]["state"], "ready")
                         answers += submit.poll() is None
                     self.assertEqual((submit.wait(), submit.communicate()[1]), (0, ""))

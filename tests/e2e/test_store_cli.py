@@ -77,9 +77,8 @@ class Tiers(unittest.TestCase):
         tier = self.c.json("store")["items"][0]["tiers"][0]
         self.assertIn("QUARANTINED", header)
         self.assertIn("quarantinedBytes", tier)
-        self.assertIn(
-            "HOST CPU", self.c.run("nodes").stdout.splitlines()[0]
-        )  # but not whether a slot is taken
+        # but not whether a slot is taken
+        self.assertIn("HOST CPU", self.c.run("nodes").stdout.splitlines()[0])
         info = dict(line.split(None, 1) for line in self.c.run("info").stdout.splitlines())
         self.assertEqual((info["nodes"], info["models"], info["jobs"].isdigit()), ("2", "1", True))
 

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-"""Bytes of unknown peers on every port of the daemons: the daemons stay alive, do not spin, and serve.
+"""Bytes of unknown peers on every port of the daemons: the daemons stay alive, do not spin,
+and serve.
 
-test_strangers.py [MESSAGES]: so many mutated messages to each port (100); HELIOS_STRANGERS=MESSAGES does the same."""
+test_strangers.py [MESSAGES]: so many mutated messages to each port (100);
+HELIOS_STRANGERS=MESSAGES does the same."""
 import contextlib
 import os
 import pathlib
@@ -18,7 +20,8 @@ from support import checkpoints, strangers, wire  # noqa: E402
 from support.cluster import alive, cluster, wait_for  # noqa: E402
 
 LISTENS = "0A"
-# Messages that once ended a daemon with a UCX listener or made it spin, and what other programs would send.
+# Messages that once ended a daemon with a UCX listener or made it spin,
+# and what other programs would send.
 NOISES = (
     bytes(17),
     b"A" * 3000,

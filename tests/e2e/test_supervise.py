@@ -1,4 +1,5 @@
-"""Daemons of `helios up` that end are restarted and counted, and their exit status or signal is reported."""
+"""Daemons of `helios up` that end are restarted and counted,
+and their exit status or signal is reported."""
 import json
 import os
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""`helios trace record` on a real cluster: exactly what its processes read and commit, in the form that `helios sim`
-reads."""
+"""`helios trace record` on a real cluster: exactly what its processes read and commit,
+in the form that `helios sim` reads."""
 from __future__ import annotations
 
 import collections
@@ -97,8 +97,8 @@ class TraceRecord(unittest.TestCase):
         return made
 
     def ends(self, recording, code=0):
-        """Ctrl-C twice: the second one ends the wait for late reports. Returns its stdout and the rest of its
-        stderr."""
+        """Ctrl-C twice: the second one ends the wait for late reports.
+        Returns its stdout and the rest of its stderr."""
         recording.send_signal(signal.SIGINT)
         self.assertIn("waiting 6 s", recording.stderr.readline())
         recording.send_signal(signal.SIGINT)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Models that no family's table describes: stored whole, reported as such, read by every rank, trained, saved and
-exported under their own names, with real daemons."""
+"""Models that no family's table describes: stored whole, reported as such, read by every rank,
+trained, saved and exported under their own names, with real daemons."""
 from __future__ import annotations
 
 import json
@@ -20,9 +20,8 @@ from support.model_case import ModelCase  # noqa: E402
 
 from helios import errors  # noqa: E402
 
-NORM = (  # a name that Megatron's other naming spells differently
-    "decoder.layers.0.input_layernorm.weight"
-)
+# a name that Megatron's other naming spells differently
+NORM = "decoder.layers.0.input_layernorm.weight"
 SHAPES = {
     "net.embed": [9, 4],
     "net.layers.0.a": [3, 5],
@@ -106,9 +105,8 @@ class Unsliced(ModelCase):
         self.assertTrue(shown["proved"], shown["unproved"])
         found = self.c.json("model", "verify", f"{name}@{version}")
         self.assertTrue(found["ok"] and found["proved"], found)
-        self.assertEqual(
-            found["tensors"], len(SHAPES) * version
-        )  # a second version has state for each
+        # a second version has state for each
+        self.assertEqual(found["tensors"], len(SHAPES) * version)
 
     def test_each_tensor_of_the_files_is_proved_to_be_held_once(self):
         self.imported("once", {"model_type": "mamba9"}, files=["a.safetensors", "b.safetensors"])

@@ -1,4 +1,5 @@
-"""`helios up`, `down` and the configuration: what is kept, what is removed, what repeated or failed starts do."""
+"""`helios up`, `down` and the configuration: what is kept, what is removed,
+what repeated or failed starts do."""
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
-from support.cluster import (
+from support.cluster import (  # noqa: E402
     BUILD,
     HELIOS,
     Cluster,
@@ -24,7 +25,7 @@ from support.cluster import (
     small_disk,
     state_of,
     wait_for,
-)  # noqa: E402
+)
 
 JOB = """
 jobName: hello
@@ -199,23 +200,20 @@ class Again(Case):
         self.assertEqual(c.json("up")["started"], ["node-1"])
         known = {n["node"]["name"]: n["node"]["incarnation"] for n in c.json("nodes")["items"]}
         daemons = json.loads((c.state / "cluster.json").read_text())
-        self.assertEqual(
-            known["node-1"], daemons["node-1"]["incarnation"]
-        )  # not the one that was killed
+        # not the one that was killed
+        self.assertEqual(known["node-1"], daemons["node-1"]["incarnation"])
         c.down("--keep")
         info = c.json("up")
         self.assertEqual((info["nodes"], len(info["started"])), (2, 4))
         self.assertEqual(c.json("conf", "l3.size")["items"][0]["value"], str(32 << 20))
         c.kill("node-1")
         c.down()
-        self.assertEqual(
-            list(pool.parent.glob(f"{pool.stem}*")), []
-        )  # nor the socket of the one that was killed
+        # nor the socket of the one that was killed
+        self.assertEqual(list(pool.parent.glob(f"{pool.stem}*")), [])
 
     def test_a_password_in_the_environment_is_remembered_for_the_owner_only(self):
-        c = self.cluster(
-            env={"HELIOS_KUBE_MASTER": "http://me:hush@127.0.0.1:1"}
-        )  # not used by this cluster
+        # not used by this cluster
+        c = self.cluster(env={"HELIOS_KUBE_MASTER": "http://me:hush@127.0.0.1:1"})
         c.up()
         self.assertEqual((c.state / "cluster.json").stat().st_mode & 0o777, 0o600)
         shown = c.run("conf", "-o", "json").stdout
@@ -234,14 +232,12 @@ class Again(Case):
         ):
             self.assertRegex(c.refuse("up", *flags), words)
         self.assertEqual(len(c.json("nodes")["items"]), 1)
-        self.assertEqual(
-            c.json("up", "--nodes", 1, "--l3-size", "32MiB")["started"], []
-        )  # the same as before
+        # the same as before
+        self.assertEqual(c.json("up", "--nodes", 1, "--l3-size", "32MiB")["started"], [])
         c.down("--keep")
         self.assertRegex(c.refuse("up", "--l3-size", "64MiB"), "32MiB.*--purge")
-        self.assertEqual(
-            len(c.json("up", "--nodes", 2)["started"]), 4
-        )  # a stopped cluster can get another shape
+        # a stopped cluster can get another shape
+        self.assertEqual(len(c.json("up", "--nodes", 2)["started"]), 4)
         cpus = [
             s["cpus"]
             for n in c.json("nodes")["items"]
@@ -280,9 +276,8 @@ class Stopped(Case):
         pid = c.pid(daemon)
         os.kill(pid, signal.SIGSTOP)
         self.addCleanup(lambda: alive(pid) and os.kill(pid, signal.SIGCONT))
-        wait_for(
-            f"{daemon} to stop", lambda: state_of(pid) == "T"
-        )  # a process that waits for a processor stops later
+        # a process that waits for a processor stops later
+        wait_for(f"{daemon} to stop", lambda: state_of(pid) == "T")
         return pid
 
     def refused(self, c, stopped, pid):
@@ -376,7 +371,8 @@ class Failed(Case):
         self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
 
     def stopped_half_way(self, c, end):
-        """`up` while its Controller hangs; `end(process)` ends the wait. Returns the output of `up`."""
+        """`up` while its Controller hangs; `end(process)` ends the wait.
+        Returns the output of `up`."""
         bin_ = c.dir / "bin"
         bin_.mkdir()
         for program in ("helios", "helios-l3d"):
@@ -440,7 +436,8 @@ class Failed(Case):
 
 
 class Filling(Case):
-    """A pool daemon that fills 1 of 64 MiB and goes on when a file appears: works on machines of any speed."""
+    """A pool daemon that fills 1 of 64 MiB and goes on when a file appears:
+    works on machines of any speed."""
 
     SLOW = """#!/bin/sh
 pool=$(echo "$*" | sed 's/.*--pool \\([^ ]*\\).*/\\1/')
@@ -593,9 +590,8 @@ class Configuration(Case):
 
             config.write_text(f"controller.address: {c.info['controller']}\n")
             self.assertIn("node-0", nodes())
-            config.write_text(
-                f"agent.controller: {c.info['controller']}\n"
-            )  # as the machine's Agents have it
+            # as the machine's Agents have it
+            config.write_text(f"agent.controller: {c.info['controller']}\n")
             self.assertIn("node-0", nodes())
             config.write_text("controller.address: 127.0.0.1:1\n")
             self.assertIn("127.0.0.1:1", nodes(code=1))
@@ -612,9 +608,8 @@ class Configuration(Case):
                 "127.0.0.1:1",
                 nodes(code=1, HELIOS_CONTROLLER="127.0.0.1:1", HELIOS_STATE=str(c.state)),
             )
-            self.assertIn(
-                "no cluster", nodes("--state", f"{home}/none", code=1)
-            )  # a named cluster is not replaced by another
+            # a named cluster is not replaced by another
+            self.assertIn("no cluster", nodes("--state", f"{home}/none", code=1))
 
 
 if __name__ == "__main__":

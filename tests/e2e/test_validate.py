@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""`helios validate` on real daemons: each row that can be carried out here passes on a good cluster and fails on a bad
-one, what is missing here is named, and nothing is left behind."""
+"""`helios validate` on real daemons: each row that can be carried out here passes on a good cluster
+and fails on a bad one, what is missing here is named, and nothing is left behind."""
 from __future__ import annotations
 
 import json
@@ -165,9 +165,8 @@ class Validate(unittest.TestCase):
         self.assertIn("two hosts", rows["paths.operations"]["missing"])
         self.assertIn("observe", rows["data.fluid"]["missing"])
         for name in ("data.local", "data.evict", "data.prefetch"):
-            self.assertIn(
-                "decided", rows[name]["found"]
-            )  # the policy moved nothing, and the row says so
+            # the policy moved nothing, and the row says so
+            self.assertIn("decided", rows[name]["found"])
         for row in rows.values():
             self.assertEqual(row["missing"] == "", row["result"] in ("pass", "fail"), row)
         table = self.c.run("validate", *PATIENT, "--rows", "paths")
@@ -178,8 +177,8 @@ class Validate(unittest.TestCase):
     def test_where_the_policy_is_on_its_moves_are_carried_out_and_what_it_moves_often_stays_in_l2(
         self,
     ):
-        # the policy takes both shards to L2 before a move to L1 has shown that on one host L2 is no nearer than the
-        # pool
+        # the policy takes both shards to L2 before a move to L1 has shown that on one host L2 is
+        # no nearer than the pool
         self.start(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_RESIDENCE": "5s"})
         rows = self.validate("--rows", "data")
         self.result(
@@ -331,9 +330,8 @@ class Validate(unittest.TestCase):
         self.c.up()
         out, err = waiting.communicate(timeout=120)
         self.assertEqual(waiting.returncode, 0, err)
-        self.assertRegex(
-            out, "paths.device +(pass|not on this hardware)"
-        )  # the node may come back later than it
+        # the node may come back later than it
+        self.assertRegex(out, "paths.device +(pass|not on this hardware)")
 
     def test_nothing_is_taken_from_others(self):
         self.start(nodes=1, slots=1, size="16MiB")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""`helios model verify`: every kind of version is proved from its bytes, and a damaged byte is located in any of
-them."""
+"""`helios model verify`: every kind of version is proved from its bytes,
+and a damaged byte is located in any of them."""
 from __future__ import annotations
 
 import itertools
@@ -100,7 +100,8 @@ class Verify(unittest.TestCase):
         return f"m{Verify.count}"
 
     def save(self, name, tp_size=1, pp_size=1, ep_size=1, etp_size=0, dp_size=1, read=None, **how):
-        """What every rank of that gang reads from the model, saved with state in its parameters' shape."""
+        """What every rank of that gang reads from the model,
+        saved with state in its parameters' shape."""
         Verify.count += 1
         for pp, dp, tp in itertools.product(range(pp_size), range(dp_size), range(tp_size)):
             etp = etp_size or tp_size
@@ -223,8 +224,8 @@ class Verify(unittest.TestCase):
         text = self.c.refuse("model", "verify", name)
         self.assertIn(
             (
-                f"{name}@1 is not whole: {key}: shard {shard['id']} fails its checksum in L3"
-                " (chunks 0)"
+                f"{name}@1 is not whole: {key}: "
+                f"shard {shard['id']} fails its checksum in L3 (chunks 0)"
             ),
             text,
         )

@@ -1,4 +1,5 @@
-"""The wheel: installed by pip in a virtual environment, its packages find the library that came with them."""
+"""The wheel: installed by pip in a virtual environment,
+its packages find the library that came with them."""
 import base64
 import csv
 import hashlib

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Incomplete data is never served as if it were whole: versions with lost shards, edited records of the catalogue,
-archived copies that have changed."""
+"""Incomplete data is never served as if it were whole: versions with lost shards, edited records of
+the catalogue, archived copies that have changed."""
 from __future__ import annotations
 
 import pathlib
@@ -148,7 +148,8 @@ class Whole(unittest.TestCase):
             self.assertEqual(
                 c.run("pull", "--model", "other", "--pp", 0, "--out", c.dir / "y").returncode, 0
             )
-            # the same with the record's checksum removed: it parses, and differs from what was stored
+            # the same with the record's checksum removed: it parses,
+            # and differs from what was stored
             edit(
                 c,
                 "UPDATE kv SET value = CAST(substr(CAST(value AS TEXT), 16) AS BLOB) WHERE key = ?",
@@ -160,7 +161,8 @@ class Whole(unittest.TestCase):
                     c.refuse("pull", "--model", "m", "--pp", pp, "--out", c.dir / "x"),
                 )
             self.assertEqual(len(c.json("info")["damagedRecords"]), 1)
-            # a record of a release without checksums leaves only the shard's own header to compare with
+            # a record of a release without checksums leaves only the shard's
+            # own header to compare with
             edit(
                 c,
                 (
