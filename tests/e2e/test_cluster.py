@@ -23,7 +23,8 @@ SLEEPER = """
 jobName: sleeper
 parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 2, data_parallel_size: 1}
 resources: {ranks_per_slot: 1}
-command: [/bin/sh, -c, 'echo rank $RANK of $WORLD_SIZE; env; while [ ! -e %s ]; do sleep 0.2; done; echo bye']
+command: [/bin/sh, -c, 'echo rank $RANK of $WORLD_SIZE; env;
+                        while [ ! -e %s ]; do sleep 0.2; done; echo bye']
 """
 
 

@@ -28,9 +28,10 @@ RANK = """
     helios.init()
     me = helios.rank()
     state = helios.load_state_dict()
-    names = ("PIPELINE_PARALLEL_RANK", "TENSOR_PARALLEL_RANK", "DATA_PARALLEL_RANK", "EXPERT_PARALLEL_RANK",
-             "EXPERT_PARALLEL_SIZE", "EXPERT_TENSOR_PARALLEL_SIZE")
-    torch.save({"place": [int(os.environ[name]) for name in names], "state": {n: t.clone() for n, t in state.items()}},
+    names = ("PIPELINE_PARALLEL_RANK", "TENSOR_PARALLEL_RANK", "DATA_PARALLEL_RANK",
+             "EXPERT_PARALLEL_RANK", "EXPERT_PARALLEL_SIZE", "EXPERT_TENSOR_PARALLEL_SIZE")
+    torch.save({"place": [int(os.environ[name]) for name in names],
+                "state": {n: t.clone() for n, t in state.items()}},
                os.path.join(os.environ["OUT"], f"{me.global_rank}.pt"))
     helios.save_state_dict({name: tensor + 1 for name, tensor in state.items()}, step=1)
 """
@@ -163,7 +164,10 @@ class ExpertJobs(ModelCase):
             jobName: refused
             model: {name: refused}
             command: ["true"]
-            parallelism: {tensor_parallel_size: 2, data_parallel_size: %d, expert_model_parallel_size: %d}
+            parallelism:
+              tensor_parallel_size: 2
+              data_parallel_size: %d
+              expert_model_parallel_size: %d
         """
         )
         for dp, ep in ((3, 3), (1, 2)):

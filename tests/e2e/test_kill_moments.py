@@ -31,10 +31,13 @@ WHO = ("l3d", "controllerd", "caller")
 SAVER = """
 import sys, torch, helios
 controller, dp = sys.argv[1], int(sys.argv[2])
-rank = helios.Session(controller, rank=helios.Rank(job="pieces" + sys.argv[3], model="saved", dp=dp, dp_size=2, world_size=2, global_rank=dp))
+rank = helios.Session(controller, rank=helios.Rank(
+    job="pieces" + sys.argv[3], model="saved", dp=dp, dp_size=2, world_size=2, global_rank=dp))
 state = rank.load_state_dict(version=1)
-half = {n: (t.numel() // 2 * dp, t.numel() // 2 if dp == 0 else t.numel()) for n, t in state.items()}
-optim = {"exp_avg." + n: helios.Piece(t.reshape(-1)[half[n][0]:half[n][1]], t.shape, half[n][0]) for n, t in state.items()}
+half = {n: (t.numel() // 2 * dp, t.numel() // 2 if dp == 0 else t.numel())
+        for n, t in state.items()}
+optim = {"exp_avg." + n: helios.Piece(t.reshape(-1)[half[n][0]:half[n][1]], t.shape, half[n][0])
+         for n, t in state.items()}
 print(rank.save_state_dict(state, 1, optim=optim).visible)
 """
 

@@ -36,7 +36,8 @@ class Deadly:  # a value whose reader dies when its bytes are asked for
     dtype, shape = torch.float32, (4,)
     def read_into(self, address, size):
         os.kill(os.getpid(), signal.SIGKILL)
-helios.Session(sys.argv[1], rank=helios.Rank()).save_state_dict({"a": torch.ones(1 << 20), "b": Deadly()}, 1, model="new")
+session = helios.Session(sys.argv[1], rank=helios.Rank())
+session.save_state_dict({"a": torch.ones(1 << 20), "b": Deadly()}, 1, model="new")
 """
 
 

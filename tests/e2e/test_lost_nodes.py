@@ -28,7 +28,8 @@ STUBBORN = """
 jobName: stubborn
 parallelism: {pipeline_parallel_size: 2}
 resources: {ranks_per_slot: 1}
-command: [/bin/sh, -c, 'trap "" TERM; exec 9>>%(dir)s/$HELIOS_NODE.slot; flock -n 9 || echo $HELIOS_NODE >> %(dir)s/twice;
+command: [/bin/sh, -c, 'trap "" TERM; exec 9>>%(dir)s/$HELIOS_NODE.slot;
+                        flock -n 9 || echo $HELIOS_NODE >> %(dir)s/twice;
                         while [ ! -e %(dir)s/stop ]; do sleep 0.2 9>&-; done']
 stopGrace: 500ms
 nodeLostAfter: 2s
@@ -240,7 +241,8 @@ class LostNodes(unittest.TestCase):
 jobName: two
 parallelism: {{pipeline_parallel_size: 2}}
 resources: {{ranks_per_slot: 1}}
-command: [/bin/sh, -c, 'echo $HELIOS_ATTEMPT $HELIOS_NODE >> {begun}; while [ ! -e {c.dir}/stop ]; do sleep 0.2; done']
+command: [/bin/sh, -c, 'echo $HELIOS_ATTEMPT $HELIOS_NODE >> {begun};
+                        while [ ! -e {c.dir}/stop ]; do sleep 0.2; done']
 stopGrace: 500ms
 onNodeLost: restart
 """

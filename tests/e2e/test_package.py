@@ -24,14 +24,16 @@ JOB = """
 jobName: who
 model: {name: toy}
 parallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}
-command: [%s, -c, "import helios; helios.init(); print(helios.__file__, len(helios.load_state_dict()), 'tensors')"]
+command: [%s, -c, "import helios; helios.init();
+  print(helios.__file__, len(helios.load_state_dict()), 'tensors')"]
 """
 CLUSTER = ("helios", "--controller", "127.0.0.1:7400")
 PATH_JOB = """
 jobName: who
 model: {name: toy}
 parallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}
-command: [/usr/bin/python3, -c, "import helios, os; helios.init(); print(os.getuid(), helios.__file__, helios.stats()['path'],
+command: [/usr/bin/python3, -c, "import helios, os; helios.init();
+  print(os.getuid(), helios.__file__, helios.stats()['path'],
   len(helios.load_state_dict()), helios.stats()['path'])"]
 """
 # The package before it was divided.
@@ -470,9 +472,7 @@ class Replaced(OnMachine):
         cls.machine.said("dpkg", "-i", "/root/old.deb")
         cls.install()
 
-    def test_the_undivided_package_is_replaced_and_nothing_of_the_new_ones_stays_but_data_of_a_cluster(
-        self,
-    ):
+    def test_the_undivided_package_is_replaced_and_of_the_new_ones_only_a_clusters_data_stays(self):
         for file, package in (
             ("/usr/lib/libhelios.so.0", "libhelios0"),
             ("/usr/include/helios/helios.h", "libhelios-dev"),

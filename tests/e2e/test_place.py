@@ -18,7 +18,8 @@ JOB = """
 jobName: gang
 parallelism: {tensor_parallel_size: %d, data_parallel_size: %d}
 resources: {ranks_per_slot: 1}
-command: [/bin/sh, -c, 'echo cp $CONTEXT_PARALLEL_RANK of $CONTEXT_PARALLEL_SIZE; while [ ! -e %s ]; do sleep 0.2; done']
+command: [/bin/sh, -c, 'echo cp $CONTEXT_PARALLEL_RANK of $CONTEXT_PARALLEL_SIZE;
+                        while [ ! -e %s ]; do sleep 0.2; done']
 stopGrace: 500ms
 placement: {%s}
 """

@@ -12,7 +12,8 @@ JOB = """
 jobName: {name}
 parallelism: {{pipeline_parallel_size: {slots}}}
 resources: {{ranks_per_slot: 1}}
-command: [/bin/sh, -c, 'trap "touch {dir}/saved-{name}-$HELIOS_ATTEMPT; exit 0" TERM; while [ ! -e {dir}/stop-{name} ]; do sleep 0.1; done']
+command: [/bin/sh, -c, 'trap "touch {dir}/saved-{name}-$HELIOS_ATTEMPT; exit 0" TERM;
+                        while [ ! -e {dir}/stop-{name} ]; do sleep 0.1; done']
 stopGrace: 20s
 {more}
 """

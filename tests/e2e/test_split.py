@@ -264,7 +264,10 @@ class Split(ModelCase):
             model: {{name: four}}
             command: {json.dumps(command)}
             env: {json.dumps(env)}
-            parallelism: {{pipeline_parallel_size: 2, tensor_parallel_size: 2, data_parallel_size: 1}}
+            parallelism:
+              pipeline_parallel_size: 2
+              tensor_parallel_size: 2
+              data_parallel_size: 1
             resources: {{ranks_per_slot: 2}}
         """
         )
@@ -297,7 +300,10 @@ class Split(ModelCase):
             model: {{name: whole}}
             command: {json.dumps(command)}
             env: {json.dumps(env)}
-            parallelism: {{pipeline_parallel_size: 1, tensor_parallel_size: 4, data_parallel_size: 1}}
+            parallelism:
+              pipeline_parallel_size: 1
+              tensor_parallel_size: 4
+              data_parallel_size: 1
             resources: {{ranks_per_slot: 2}}
         """
             )

@@ -159,7 +159,11 @@ class Telemetry(unittest.TestCase):
 
     def test_the_first_failure_is_kept_over_restarts_of_all_daemons(self):
         script = """
-        [ $RANK = 1 ] || { trap '' TERM; until [ -e @ ]; do sleep 0.05; done; sleep 0.3; echo the echo of it; exit 9; }
+        [ $RANK = 1 ] || {
+            trap '' TERM
+            until [ -e @ ]; do sleep 0.05; done
+            sleep 0.3; echo the echo of it; exit 9
+        }
         for i in $(seq 1 300); do echo "line $i"; done
         echo "the reason"
         touch @

@@ -33,7 +33,8 @@ rank = int(os.environ["GLOBAL_RANK"])
 client = _abi.Client(os.environ["HELIOS_CONTROLLER"])
 bytes_ = ctypes.create_string_buffer(4096 * (rank + 1))
 split = _abi.Split(tp=1, pp=2)
-version = client.version_open("w", os.environ["HELIOS_JOB"], int(os.environ["HELIOS_ATTEMPT"]), 1, rank, 2,
+attempt = int(os.environ["HELIOS_ATTEMPT"])
+version = client.version_open("w", os.environ["HELIOS_JOB"], attempt, 1, rank, 2,
                               _abi.LAYOUT_UNCHECKED, split, create=split)
 tensor = _abi.TensorRef("x", "U8", (len(bytes_),), ctypes.addressof(bytes_))
 client.version_put("w", version, rank, 0, f"layer-{rank:04d}", [tensor])
