@@ -4,7 +4,6 @@ with less device memory than the model's parameters take, or is refused by name.
 from __future__ import annotations
 
 import copy
-import hashlib
 import io
 import pathlib
 import pickle
@@ -23,79 +22,8 @@ import torch.nn.functional as F
 from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
+from hybridps_code import TIGHT, WAYS, WIDTH, Code, bits, data, layers, several, train  # noqa: E402
 from hybridps_model import hybridps  # noqa: E402
-
-WIDTH = 32
-# One chunk a page: barely more fits than one layer and its gradients.
-TIGHT = {"device": "emu:56KiB", "chunk_bytes": 4096}
-WAYS = (
-    TIGHT,
-    {**TIGHT, "mode": "move"},
-    {**TIGHT, "optimizer_device": "device", "device": "emu:96KiB"},
-)
-
-
-def data(count, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return [
-        (torch.randn(8, WIDTH, generator=generator), torch.randn(8, WIDTH, generator=generator))
-        for _ in range(count)
-    ]
-
-
-def layers(seed=1):
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Linear(WIDTH, 2 * WIDTH),
-        nn.ReLU(inplace=True),
-        nn.Linear(2 * WIDTH, 2 * WIDTH),
-        nn.Tanh(),
-        nn.Linear(2 * WIDTH, WIDTH),
-    )
-
-
-def bits(value):
-    """Replaces tensors by a hash of their bytes, whose difference is short to print,
-    in lists of any depth."""
-    if isinstance(value, torch.Tensor):
-        flat = value.detach().reshape(-1).view(torch.uint8).numpy()
-        return value.dtype, tuple(value.shape), hashlib.blake2b(flat, digest_size=16).hexdigest()
-    return [bits(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-
-def train(model, optimizer, batches):
-    losses = []
-    for x, y in batches:
-        optimizer.zero_grad(set_to_none=True)
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-class Code(unittest.TestCase):
-    def setUp(self):
-        torch.set_num_threads(1)
-
-    def same(self, use, make=layers, optimizer=torch.optim.Adam, ways=WAYS):
-        """`use(model, optimizer)` returns the same list and leaves the same parameters."""
-
-        def run(way):
-            model = make()
-            chosen = optimizer(model.parameters())
-            client = hybridps.manage(model, chosen, **way) if way else None
-            try:
-                out = use(model, chosen)
-            finally:
-                if client:
-                    client.close()
-            return bits(out), bits(list(model.parameters()))
-
-        plain = run(None)
-        for way in ways:
-            with self.subTest(**way):
-                self.assertEqual(run(way), plain)
 
 
 class Gradients(Code):
@@ -261,10 +189,6 @@ class Twice(nn.Module):
     def forward(self, x):
         x = checkpoint(self.again, self.first(x), use_reentrant=True)
         return checkpoint(self.again, torch.tanh(x), use_reentrant=True)
-
-
-def several(model, optimizer):
-    return train(model, optimizer, data(5))
 
 
 class Models(Code):
@@ -587,143 +511,6 @@ class Parts(Code):
             hybridps.HybridPSError, "written in place"
         ):
             embedding(torch.arange(8)).sum().backward()
-
-
-@unittest.skipUnless(hasattr(torch, "compile"), "torch 1.13 has none of these")
-class Torch2(Code):
-    """Parameters of a newer torch, and what it additionally allows."""
-
-    @staticmethod
-    def compiled(what):
-        torch.compiler.reset()
-        return torch.compile(what, backend="eager")
-
-    def test_a_compiled_model_runs_uncompiled(self):
-        def forward(model):
-            model.forward = self.compiled(model.forward)
-            return model
-
-        def child(model):
-            model[2] = self.compiled(model[2])
-            return model
-
-        for change in (self.compiled, forward, child):
-            self.same(several, make=lambda change=change: change(layers()))
-        self.same(lambda model, optimizer: several(self.compiled(model), optimizer))
-
-    def test_compiled_code_around_a_model_finds_what_is_there(self):
-        def use(model, optimizer):
-            def step(x, y):
-                optimizer.zero_grad()
-                loss = (
-                    F.mse_loss(model(x), y)
-                    + sum(p.square().sum() for p in model.parameters()) * 1e-3
-                )
-                loss.backward()
-                norm = sum(p.grad.square().sum() for p in model.parameters())
-                optimizer.step()
-                return loss.detach(), norm, model[0].weight.sum()
-
-            # torch compiles its own Adam's step into one that rounds differently.
-            chosen = self.compiled(step) if "_hybridps_unit" in model.__dict__ else step
-            return [chosen(x, y) for x, y in data(4)]
-
-        self.same(use)
-
-    def test_fused_steps_are_seen(self):
-        """torch does not count their writes."""
-        try:
-            torch.optim.SGD(layers().parameters(), lr=1e-2, fused=True)
-        except (RuntimeError, TypeError) as error:
-            self.skipTest(str(error))
-        for kind in (
-            torch.optim.Adam,
-            torch.optim.AdamW,
-            lambda p, **o: torch.optim.SGD(p, momentum=0.9, **o),
-        ):
-            self.same(
-                several, optimizer=lambda p, kind=kind: kind(p, lr=1e-2, fused=True), ways=WAYS[:2]
-            )
-
-    def test_rates_and_betas_that_are_tensors(self):
-        def chosen(parameters):
-            try:
-                betas = torch.tensor(0.8), torch.tensor(0.99)
-                return torch.optim.Adam(
-                    parameters, lr=1e-2, betas=betas, foreach=False, capturable=False
-                )
-            except ValueError:  # before torch 2.6
-                return torch.optim.Adam(parameters, lr=torch.tensor(1e-2), foreach=False)
-
-        self.same(several, optimizer=chosen, ways=WAYS[:2])
-
-    def test_scaled_losses(self):
-        def use(model, optimizer):
-            scaler, out = torch.amp.GradScaler("cpu", init_scale=2.0**24), []
-            for x, y in data(8):
-                optimizer.zero_grad()
-                scaler.scale(F.mse_loss(model(x), y)).backward()
-                scaler.unscale_(optimizer)
-                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                scaler.step(optimizer)
-                scaler.update()
-                out.append(scaler.get_scale())
-            return out
-
-        self.same(use)
-
-    def test_hooks_of_a_step_run(self):
-        def use(model, optimizer):
-            def halve(*_):
-                for p in model.parameters():
-                    p.grad.mul_(0.5)
-
-            seen = []
-            optimizer.register_step_pre_hook(halve)
-            optimizer.register_step_post_hook(lambda *_: seen.append(model[0].weight.sum().item()))
-            return several(model, optimizer) + seen
-
-        self.same(use)
-
-    def test_what_can_not_be_managed_is_refused_by_name(self):
-        model = layers()
-        handle = model[0].weight.register_post_accumulate_grad_hook(print)
-        with self.assertRaisesRegex(
-            hybridps.HybridPSError, "0.weight: no hooks after accumulation"
-        ):
-            hybridps.manage(model, **TIGHT)
-        handle.remove()
-        with hybridps.manage(model, **TIGHT), self.assertRaisesRegex(
-            hybridps.HybridPSError, "2.bias: no hooks after"
-        ):
-            model[2].bias.register_post_accumulate_grad_hook(print)
-        from torch.distributed._composable import replicate
-        from torch.distributed.fsdp import FullyShardedDataParallel
-
-        with tempfile.NamedTemporaryFile() as file:
-            torch.distributed.init_process_group(
-                "gloo", init_method=f"file://{file.name}", rank=0, world_size=1
-            )
-            try:
-                for wrapped in (
-                    replicate(layers()),
-                    FullyShardedDataParallel(layers(), device_id=torch.device("cpu")),
-                ):
-                    with self.assertRaisesRegex(
-                        hybridps.HybridPSError, "group=hybridps.Group.torch"
-                    ):
-                        hybridps.manage(wrapped, **TIGHT)
-                # if it is managed already
-                for part in (lambda m: m, lambda m: m[0], lambda m: m[0][0]):
-                    model = nn.Sequential(nn.Sequential(layers(), nn.ReLU()), nn.ReLU())
-                    with hybridps.manage(model, **TIGHT):
-                        replicate(part(model))
-                        with self.assertRaisesRegex(
-                            hybridps.HybridPSError, "replicate sums up.*group=hybridps.Group.torch"
-                        ):
-                            model(data(1)[0][0])
-            finally:
-                torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
