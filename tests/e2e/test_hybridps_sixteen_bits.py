@@ -1,0 +1,280 @@
+#!/usr/bin/python3
+"""16-bit parameters with masters of 32 bits, which hybridps keeps, and scaled losses: the bits of
+mixed precision by hand."""
+from __future__ import annotations
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
+import torch.nn as nn
+from torch.utils.checkpoint import checkpoint
+
+from hybridps_model import WIDTH, hybridps  # noqa: E402
+
+
+class Mixed(nn.Module):
+    """16-bit parameters with float32 arithmetic: what this torch can do on a CPU
+    in float16 as well."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4)).to(dtype)
+        for layer in self.layers:
+            layer.forward = self.linear.__get__(layer)
+
+    @staticmethod
+    def linear(layer, x):
+        return nn.functional.linear(x, layer.weight.float(), layer.bias.float())
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x).tanh()
+        return x
+
+
+def mixed(dtype, seed=5):
+    torch.manual_seed(seed)
+    return Mixed(dtype)
+
+
+def masters_of(model):
+    return [p.detach().float().requires_grad_() for p in model.parameters()]
+
+
+def loop_with_masters(model, steps, scale=1.0, clip=None, kind=torch.optim.Adam):
+    """Mixed precision by hand, as the result that hybridps has to equal. Losses, and the scales."""
+    masters = masters_of(model)
+    optimizer = kind(masters, lr=1e-2, weight_decay=0.01)
+    losses, scales, generator = [], [], torch.Generator().manual_seed(2)
+    for _ in range(steps):
+        x = torch.randn(8, WIDTH, generator=generator)
+        for p in model.parameters():
+            p.grad = None
+        loss = model(x).square().mean()
+        (loss * scale).backward()
+        losses.append(loss.item())
+        scales.append(scale)
+        finite = True
+        for master, p in zip(masters, model.parameters()):
+            master.grad = p.grad.float() * (1.0 / scale)
+            finite = finite and bool(p.grad.isfinite().all())
+        if not finite:
+            scale *= 0.5
+            continue
+        if clip:
+            norm = sum(float(m.grad.double().square().sum()) for m in masters) ** 0.5
+            for master, p in zip(masters, model.parameters()):
+                factor = min(1.0, clip / (norm + 1e-6)) / scale
+                master.grad = p.grad.float() * torch.tensor(factor, dtype=torch.float32)
+        optimizer.step()
+        with torch.no_grad():
+            for master, p in zip(masters, model.parameters()):
+                p.copy_(master)
+    return losses, scales
+
+
+def loop(model, optimizer, steps, scaler=None, clip=None):
+    losses, scales, generator = [], [], torch.Generator().manual_seed(2)
+    for _ in range(steps):
+        x = torch.randn(8, WIDTH, generator=generator)
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(x).square().mean()
+        (scaler.scale(loss) if scaler else loss).backward()
+        losses.append(loss.item())
+        if scaler:
+            scales.append(scaler.get_scale())
+            if clip:
+                scaler.clip_grad_norm_(optimizer, clip)
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+    return losses, scales
+
+
+class SixteenBits(unittest.TestCase):
+    def setUp(self):
+        torch.set_num_threads(1)
+
+    def same(self, mine, theirs):
+        for a, b in zip(mine.parameters(), theirs.parameters()):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_float16_with_scaled_losses_skips_steps_and_ends_as_by_hand(self):
+        for clip in (None, 0.01):
+            plain = mixed(torch.float16)
+            expected = loop_with_masters(plain, 12, 2.0**24, clip)
+            self.assertLess(expected[1][-1], 2.0**24)  # some steps were skipped,
+            self.assertEqual(expected[1][-1], expected[1][-4])  # and some were not
+            for gradients in ("separate", "reuse"):
+                for where in ("host", "device"):
+                    with self.subTest(clip=clip, gradients=gradients, where=where):
+                        model = mixed(torch.float16)
+                        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=0.01)
+                        scaler = hybridps.GradScaler(2.0**24)
+                        with hybridps.manage(
+                            model,
+                            optimizer,
+                            device="emu:128KiB",
+                            chunk_bytes=8192,
+                            gradients=gradients,
+                            optimizer_device=where,
+                        ):
+                            self.assertEqual(loop(model, optimizer, 12, scaler, clip), expected)
+                            self.same(model, plain)
+                        self.same(model, plain)
+
+    def test_a_scaler_says_what_it_can_not_do_and_keeps_its_state(self):
+        scaler = hybridps.GradScaler(8.0, growth_interval=1)
+        scaler.update()
+        other = hybridps.GradScaler()
+        other.load_state_dict(scaler.state_dict())
+        self.assertEqual(other.get_scale(), 16.0)
+        with self.assertRaisesRegex(hybridps.HybridPSError, "not managed"):
+            scaler.step(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1))
+        with self.assertRaisesRegex(hybridps.HybridPSError, "growth_factor"):
+            hybridps.GradScaler(growth_factor=1.0)
+        for name, value in (
+            ("init_scale", 0),
+            ("init_scale", float("nan")),
+            ("backoff_factor", "x"),
+            ("growth_interval", 0),
+            ("growth_interval", 1.5),
+        ):
+            with self.subTest(name, value=value), self.assertRaisesRegex(
+                hybridps.HybridPSError, f"^{name} is "
+            ):
+                hybridps.GradScaler(**{name: value})
+        with self.assertRaisesRegex(hybridps.HybridPSError, "int is not managed"):
+            other.step(3)
+
+    def test_a_scaler_does_not_unscale_float16_gradients_in_place(self):
+        model, scaler = mixed(torch.float16), hybridps.GradScaler(2.0**24)
+        optimizer = torch.optim.Adam(model.parameters())
+        with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192):
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            with self.assertRaisesRegex(hybridps.HybridPSError, "call clip_grad_norm_"):
+                scaler.unscale_(optimizer)
+            self.assertTrue(all(bool((p.grad == 1).all()) for p in model.parameters()))
+            scaler.clip_grad_norm_(optimizer, 1.0)
+            scaler.step(optimizer)
+
+    def test_a_scaler_steps_once_before_an_update(self):
+        for infinite in (False, True):
+            model, scaler = mixed(torch.float16), hybridps.GradScaler(2.0**8)
+            optimizer = torch.optim.Adam(model.parameters())
+            with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192):
+                for p in model.parameters():
+                    p.grad = torch.full_like(p, float("inf") if infinite else 1.0)
+                scaler.step(optimizer)
+                before = [p.clone() for p in model.parameters()]
+                with self.assertRaisesRegex(
+                    hybridps.HybridPSError, "step of this optimizer was called"
+                ):
+                    scaler.step(optimizer)
+                self.assertTrue(all(map(torch.equal, before, model.parameters())))
+                scaler.update()
+                scaler.step(optimizer)
+
+    def test_gradients_in_the_place_of_parameters_take_14_bytes_a_parameter_and_change_no_bit(self):
+        plain = mixed(torch.bfloat16)
+        expected = loop_with_masters(plain, 10, kind=torch.optim.AdamW)
+        count = sum(p.numel() for p in plain.parameters())
+        for where in ("host", "device"):
+            for mode in ("copy", "move"):
+                with self.subTest(where=where, mode=mode):
+                    model = mixed(torch.bfloat16)
+                    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.01)
+                    with hybridps.manage(
+                        model,
+                        optimizer,
+                        device="emu:128KiB",
+                        chunk_bytes=8192,
+                        mode=mode,
+                        gradients="reuse",
+                        optimizer_device=where,
+                    ) as client:
+                        self.assertEqual(loop(model, optimizer, 10)[0], expected[0])
+                        self.same(model, plain)
+                        stats = client.stats()
+                        self.assertGreater(stats["last"]["evictions"], 0)
+                        sizes = {
+                            client.state.pool.tensor(t)["kind"]: 0 for t in range(stats["tensors"])
+                        }
+                        for t in range(stats["tensors"]):
+                            info = client.state.pool.tensor(t)
+                            sizes[info["kind"]] += info["bytes"]
+                        self.assertEqual(sum(sizes.values()), 14 * count)
+                        self.assertNotIn(1, sizes)  # chunks of gradients
+
+    def test_in_the_place_of_parameters_gradients_can_be_clipped_dropped_and_checkpointed(self):
+        plain, model = mixed(torch.bfloat16), mixed(torch.bfloat16)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=0.01)
+        x = torch.ones(2, WIDTH)
+        with hybridps.manage(
+            model,
+            optimizer,
+            device="emu:128KiB",
+            chunk_bytes=8192,
+            gradients="reuse",
+            optimizer_device="host",
+        ):
+            model(x).square().mean().backward()
+            plain(x).square().mean().backward()
+            for mine, theirs in zip(model.parameters(), plain.parameters()):
+                self.assertTrue(torch.equal(mine.grad, theirs.grad))
+                self.assertTrue(mine.isnan().all())  # and they are not taken for values
+            norms = [float(nn.utils.clip_grad_norm_(m.parameters(), 0.1)) for m in (model, plain)]
+            self.assertEqual(*norms)
+            for name, value in model.state_dict().items():
+                self.assertTrue(torch.equal(value, plain.state_dict()[name]), name)
+            optimizer.zero_grad(set_to_none=True)
+            self.assertTrue(torch.equal(model(x), plain(x)))
+            plain.zero_grad(set_to_none=True)
+            self.assertEqual(loop(model, optimizer, 5)[0], loop_with_masters(plain, 5)[0])
+            plain.zero_grad(set_to_none=True)
+            model(x).square().mean().backward()
+            plain(x).square().mean().backward()
+        self.same(model, plain)  # closed before the step
+        for mine, theirs in zip(model.parameters(), plain.parameters()):
+            self.assertTrue(torch.equal(mine.grad, theirs.grad))
+
+    def test_what_gradients_in_the_place_of_parameters_rule_out_is_said(self):
+        model = mixed(torch.bfloat16)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        x = torch.ones(2, WIDTH)
+        with hybridps.manage(
+            model, optimizer, device="emu:128KiB", chunk_bytes=8192, gradients="reuse"
+        ):
+            model(x).square().mean().backward()
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, "accumulation needs gradients=.separate.*emu:128KiB"
+            ):
+                model(x)
+            optimizer.step()
+            first, second = model(x).square().mean(), model(x).square().mean()
+            first.backward()
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, "in the place of the parameter, which is needed now"
+            ):
+                second.backward()
+            optimizer.zero_grad(set_to_none=True)
+            h = x.requires_grad_()
+            for _ in range(2):
+                h = checkpoint(lambda v: v + model.layers[0](v), h, use_reentrant=True)
+            with self.assertRaisesRegex(
+                hybridps.HybridPSError, "needed (now|after its gradient has taken its place)"
+            ):
+                h.sum().backward()
+            optimizer.zero_grad(set_to_none=True)
+            self.assertTrue(model(x).isfinite().all())
+
+
+if __name__ == "__main__":
+    unittest.main()
