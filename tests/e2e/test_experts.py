@@ -1,13 +1,10 @@
 #!/usr/bin/python3
 """Models with experts and with latent attention, with real daemons: ranks load what the checkpoint
-says, what a gang saves is a version, and an export equals the imported checkpoint."""
+says at every layout, and an export equals the imported checkpoint."""
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import json
 import pathlib
-import random
 import sys
 import unittest
 
@@ -18,243 +15,23 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.model_case import ModelCase  # noqa: E402
+from support.expert_case import (  # noqa: E402
+    E,
+    FAMILIES,
+    FFN,
+    LAYERS,
+    SPLITS,
+    VIRTUAL,
+    ExpertCase,
+    layout,
+    places,
+)
 
 import helios  # noqa: E402
 from helios import errors  # noqa: E402
 
-H, HEADS, GROUPS, D, FFN, FE, E, VOCAB, LAYERS = 8, 4, 2, 4, 16, 4, 4, 10, 4
-SIZES = {
-    "hidden_size": H,
-    "intermediate_size": FFN,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "num_key_value_heads": GROUPS,
-    "head_dim": D,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": False,
-    "torch_dtype": "float32",
-}
-MOE = {
-    "moe_intermediate_size": FE,
-    "n_routed_experts": E,
-    "n_shared_experts": 2,
-    "first_k_dense_replace": 1,
-}
-MLA = {"kv_lora_rank": 5, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 3}
-NORMS = {"input_layernorm.weight": [H], "post_attention_layernorm.weight": [H]}
-ATTENTION = {
-    "self_attn.q_proj.weight": [HEADS * D, H],
-    "self_attn.k_proj.weight": [GROUPS * D, H],
-    "self_attn.v_proj.weight": [GROUPS * D, H],
-    "self_attn.o_proj.weight": [H, HEADS * D],
-} | NORMS
-BIASES = {
-    "self_attn.q_proj.bias": [HEADS * D],
-    "self_attn.k_proj.bias": [GROUPS * D],
-    "self_attn.v_proj.bias": [GROUPS * D],
-}
-QK_NORMS = {"self_attn.q_norm.weight": [D], "self_attn.k_norm.weight": [D]}
-LATENT = {
-    "self_attn.kv_a_proj_with_mqa.weight": [7, H],
-    "self_attn.kv_a_layernorm.weight": [5],
-    "self_attn.kv_b_proj.weight": [HEADS * 7, 5],
-    "self_attn.o_proj.weight": [H, HEADS * 3],
-} | NORMS
-PLAIN_Q = {"self_attn.q_proj.weight": [HEADS * 6, H]}
-LOW_Q = {
-    "self_attn.q_a_proj.weight": [3, H],
-    "self_attn.q_a_layernorm.weight": [3],
-    "self_attn.q_b_proj.weight": [HEADS * 6, 3],
-}
-OSS = {
-    "self_attn.o_proj.bias": [H],
-    "self_attn.sinks": [HEADS],
-    "mlp.router.weight": [E, H],
-    "mlp.router.bias": [E],
-    "mlp.experts.gate_up_proj": [E, H, 2 * FFN],
-    "mlp.experts.gate_up_proj_bias": [E, 2 * FFN],
-    "mlp.experts.down_proj": [E, FFN, H],
-    "mlp.experts.down_proj_bias": [E, H],
-}
 
-
-def gated(at, ffn, names=("gate_proj", "up_proj", "down_proj")):
-    gate, up, down = names
-    return {
-        f"{at}.{gate}.weight": [ffn, H],
-        f"{at}.{up}.weight": [ffn, H],
-        f"{at}.{down}.weight": [H, ffn],
-    }
-
-
-def experts(at, ffn, names=("gate_proj", "up_proj", "down_proj")):
-    return {n: s for e in range(E) for n, s in gated(f"{at}.{e}", ffn, names).items()}
-
-
-def deepseek(layer, more):
-    if layer == 0:
-        return gated("mlp", FFN)
-    return (
-        {"mlp.gate.weight": [E, H], **more}
-        | experts("mlp.experts", FE)
-        | gated("mlp.shared_experts", 2 * FE)
-    )
-
-
-BIAS = {"mlp.gate.e_score_correction_bias": [E]}
-# family: (more of config.json, tensors of a layer by its number)
-FAMILIES = {
-    "mixtral": (
-        {"num_local_experts": E, "num_experts_per_tok": 2},
-        lambda n: ATTENTION
-        | {"block_sparse_moe.gate.weight": [E, H]}
-        | experts("block_sparse_moe.experts", FFN, ("w1", "w3", "w2")),
-    ),
-    "qwen3_moe": (
-        {"num_experts": E, "moe_intermediate_size": FE},
-        lambda n: ATTENTION | QK_NORMS | {"mlp.gate.weight": [E, H]} | experts("mlp.experts", FE),
-    ),
-    "qwen2_moe": (
-        {
-            "num_experts": E,
-            "moe_intermediate_size": FE,
-            "shared_expert_intermediate_size": 8,
-            "decoder_sparse_step": 2,
-        },
-        lambda n: ATTENTION
-        | BIASES
-        | (
-            gated("mlp", FFN)
-            if n % 2 == 0
-            else {"mlp.gate.weight": [E, H], "mlp.shared_expert_gate.weight": [1, H]}
-            | experts("mlp.experts", FE)
-            | gated("mlp.shared_expert", 8)
-        ),
-    ),
-    "deepseek_v2": (MOE | MLA, lambda n: LATENT | PLAIN_Q | deepseek(n, {})),
-    "deepseek_v3": (MOE | MLA | {"q_lora_rank": 3}, lambda n: LATENT | LOW_Q | deepseek(n, BIAS)),
-    "glm4_moe": (
-        MOE | {"attention_bias": True, "use_qk_norm": True},
-        lambda n: ATTENTION | BIASES | QK_NORMS | deepseek(n, BIAS),
-    ),
-    "gpt_oss": ({"num_local_experts": E}, lambda n: ATTENTION | BIASES | OSS),
-    "llama4_text": (
-        {"num_local_experts": E, "intermediate_size_mlp": 32, "interleave_moe_layer_step": 2},
-        lambda n: ATTENTION
-        | (
-            gated("feed_forward", 32)
-            if n % 2 == 0
-            else {
-                "feed_forward.router.weight": [E, H],
-                "feed_forward.experts.gate_up_proj": [E, H, 2 * FFN],
-                "feed_forward.experts.down_proj": [E, FFN, H],
-            }
-            | gated("feed_forward.shared_expert", FFN)
-        ),
-    ),
-}
-MTP = {
-    "enorm.weight": [H],
-    "hnorm.weight": [H],
-    "eh_proj.weight": [H, 2 * H],
-    "shared_head.norm.weight": [H],
-}
-# With a layer that predicts one more token: its copies of the embedding and the head are as
-# in the published files.
-for type_ in ("deepseek_v3", "glm4_moe"):
-    config_, layer_ = FAMILIES[type_]
-    FAMILIES[type_ + "+mtp"] = (config_ | {"num_nextn_predict_layers": 1}, layer_)
-# (tp, pp, ep, etp, virtual stages)
-SPLITS = [(1, 1, 1, 1), (2, 2, 2, 2), (2, 1, 4, 1)]
-VIRTUAL = [(2, 2, 2, 1, 2), (1, 2, 4, 1, 2), (2, 2, 4, 2, 2)]
-
-
-def sizes(split):
-    return tuple(
-        itertools.chain(*zip(("--tp", "--pp", "--ep", "--etp", "--virtual-stages"), split))
-    )
-
-
-def places(split):
-    """The positions of a split, as load_state_dict() takes them."""
-    for pp, tp, ep in itertools.product(range(split[1]), range(split[0]), range(split[2])):
-        yield {"pp": pp, "tp": tp, "ep": ep}
-
-
-def layout(split):
-    """The sizes of a split, as load_state_dict() takes them."""
-    return dict(zip(("tp_size", "pp_size", "ep_size", "etp_size", "virtual_stages"), (*split, 1)))
-
-
-class Experts(ModelCase):
-    CLUSTER = {"nodes": 1, "slots": 1, "size": "256MiB"}
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.count = 0
-
-    def checkpoint(self, family):
-        """(directory, {name: tensor})"""
-        more, layer = FAMILIES[family]
-        type_, _, mtp = family.partition("+")
-        under = "language_model." if family == "llama4_text" else ""
-        shapes = {
-            "model.embed_tokens.weight": [VOCAB, H],
-            "model.norm.weight": [H],
-            "lm_head.weight": [VOCAB, H],
-        }
-        shapes |= {f"model.layers.{i}.{n}": s for i in range(LAYERS) for n, s in layer(i).items()}
-        if mtp:
-            shapes |= {f"model.layers.{LAYERS}.{n}": s for n, s in {**layer(LAYERS), **MTP}.items()}
-        shapes = {under + name: shape for name, shape in shapes.items()}
-        rng, home = random.Random(family), self.c.dir / f"source-{family}"
-        numbers = {
-            name: (
-                (
-                    torch.frombuffer(
-                        bytearray(rng.randbytes(4 * torch.Size(shape).numel())), dtype=torch.int32
-                    )
-                    & (1 << 20) - 1
-                )
-                .float()
-                .reshape(shape)
-            )
-            for name, shape in shapes.items()
-        }
-        if mtp:
-            numbers[f"model.layers.{LAYERS}.embed_tokens.weight"] = numbers[
-                "model.embed_tokens.weight"
-            ]
-            numbers[f"model.layers.{LAYERS}.shared_head.head.weight"] = numbers["lm_head.weight"]
-        if not home.exists():
-            home.mkdir()
-            checkpoints.write(
-                home / "model.safetensors",
-                {n: (list(t.shape), t.numpy().tobytes()) for n, t in numbers.items()},
-            )
-            (home / "config.json").write_text(json.dumps({"model_type": type_, **SIZES, **more}))
-        return home, numbers
-
-    def load(self, family, split, *more):
-        Experts.count += 1
-        name = f"m{Experts.count}"
-        home, numbers = self.checkpoint(family)
-        self.c.json("model", "import", home, "--name", name, *sizes(split), *more)
-        # the pool has room for one test's models
-        self.addCleanup(self.c.json, "model", "rm", name, "--force")
-        return name, numbers
-
-    def check_exported(self, name, numbers):
-        Experts.count += 1
-        out = self.c.dir / f"out-{Experts.count}"
-        self.c.json("model", "export", name, "--format", "hf", "--out", out)
-        _, data = checkpoints.read(out / "model.safetensors")
-        self.assertEqual(data.keys(), numbers.keys())
-        self.assertEqual([n for n in data if data[n] != numbers[n].numpy().tobytes()], [])
-
+class Experts(ExpertCase):
     def test_every_family_comes_out_as_it_came_in_from_every_split(self):
         for family in FAMILIES:
             for split in SPLITS + VIRTUAL[:1]:
@@ -476,28 +253,6 @@ class Experts(ModelCase):
         self.assertEqual(data.keys(), state.keys())
         self.assertEqual([n for n in data if data[n] != state[n].numpy().tobytes()], [])
 
-    def check_mixtral(self, state, numbers, where, te):
-        """Experts of stage `pp`, each at its place by Megatron's rules."""
-        split, (pp, tp, ep) = where
-        t_size, p_size, e_size, slices = split
-        t, count, layers, width = tp % slices, E // e_size, LAYERS // p_size, FFN // slices
-        found = {n for n in state if ".mlp.experts." in n}
-        for layer, n in itertools.product(range(layers), range(count)):
-            at = f"model.layers.{pp * layers + layer}.block_sparse_moe.experts.{ep * count + n}"
-            cut = slice(t * width, (t + 1) * width)
-            base = f"decoder.layers.{layer}.mlp.experts."
-            for fc, want in (
-                (
-                    "linear_fc1",
-                    torch.cat([numbers[f"{at}.w1.weight"][cut], numbers[f"{at}.w3.weight"][cut]]),
-                ),
-                ("linear_fc2", numbers[f"{at}.w2.weight"][:, cut]),
-            ):
-                name = f"{base}{fc}.weight{n}" if te else f"{base}local_experts.{n}.{fc}.weight"
-                self.assertTrue(torch.equal(state[name], want), (where, name))
-                found.discard(name)
-        self.assertEqual(found, set())
-
     def test_a_rank_has_its_experts_under_either_naming(self):
         for split in SPLITS:
             name, numbers = self.load("mixtral", split)
@@ -577,132 +332,6 @@ class Experts(ModelCase):
                 4,
             ),
         )
-
-    def gang(self, split, dp_size):
-        """Ranks of Megatron's order tp-cp-ep-dp-pp."""
-        tp_size, pp_size, ep_size, etp, virtual_stages = (*split, 0)[:5]
-        for pp, dp, tp in itertools.product(range(pp_size), range(dp_size), range(tp_size)):
-            yield helios.Rank(
-                global_rank=(pp * dp_size + dp) * tp_size + tp,
-                pp=pp,
-                tp=tp,
-                dp=dp,
-                pp_size=pp_size,
-                tp_size=tp_size,
-                dp_size=dp_size,
-                ep=(dp * tp_size + tp) // etp % ep_size,
-                ep_size=ep_size,
-                etp_size=etp,
-                virtual_stages=virtual_stages,
-                world_size=pp_size * dp_size * tp_size,
-            )
-
-    def save(self, name, split, dp_size, change):
-        done = []
-        for rank in self.gang(split, dp_size):
-            rank = helios.Rank(**{**rank.__dict__, "job": f"job-{name}", "model": name})
-            with helios.Session(self.c.info["controller"], rank=rank) as me:
-                state = {n: change(n, t) for n, t in me.load_state_dict().items()}
-                expert = {f"exp_avg.{n}": t + 1 for n, t in state.items() if ".mlp.experts." in n}
-                done.append(
-                    me.save_state_dict(
-                        state,
-                        step=1,
-                        optim=expert if rank.dp * rank.tp_size < split[2] * split[3] else None,
-                    )
-                )
-        self.assertEqual([s.visible for s in done], [False] * (len(done) - 1) + [True])
-
-    def test_what_a_gang_saves_of_every_family_is_a_version(self):
-        for family in FAMILIES:
-            for split, dp_size in (((2, 2, 2, 2), 4), ((2, 1, 2, 1), 2)):
-                with self.subTest(family=family, split=split):
-                    name, numbers = self.load(family, split, "--naming", "te")
-                    self.save(name, split, dp_size, lambda _, t: t + 1)
-                    self.check_exported(name, {n: t + 1 for n, t in numbers.items()})
-
-    def test_the_state_of_experts_comes_back_to_every_rank_that_has_them(self):
-        split = (2, 1, 2, 2)
-        name, numbers = self.load("mixtral", split)
-        self.save(name, split, 4, lambda _, t: t)
-        for rank in self.gang(split, 4):
-            with helios.Session(self.c.info["controller"], rank=rank) as me:
-                optim = me.load_state_dict(model=name, kind="optim")
-                plain = {n.removeprefix("exp_avg."): t - 1 for n, t in optim.items()}
-                self.check_mixtral(plain, numbers, (split, (rank.pp, rank.tp, rank.ep)), False)
-
-    def test_the_state_of_experts_follows_them_to_another_layout(self):
-        for stored in ((2, 1, 2, 2), VIRTUAL[0]):
-            name, numbers = self.load("mixtral", stored)
-            # two data ranks: no two have the same experts
-            self.save(name, stored, 2, lambda _, t: t)
-            said = self.c.json("model", "verify", f"{name}@2")
-            self.assertTrue(said["proved"], said)
-            wanted = (1, 1, 4, 1)
-            with self.session() as me:
-                for ep in range(4):
-                    optim = me.load_state_dict(name, ep=ep, **layout(wanted), kind="optim", dp=0)
-                    plain = {n.removeprefix("exp_avg."): t - 1 for n, t in optim.items()}
-                    self.check_mixtral(plain, numbers, (wanted, (0, 0, ep)), False)
-
-    def test_pieces_of_the_state_of_experts_are_put_together(self):
-        split, dp_size, job = (2, 1, 2, 2), 4, "pieces"
-        name, numbers = self.load("mixtral", split)
-        for rank in self.gang(split, dp_size):
-            with helios.Session(
-                self.c.info["controller"], rank=dataclasses.replace(rank, job=job, model=name)
-            ) as me:
-                state, optim = me.load_state_dict(), {}
-                # the eight ranks hold each expert twice, everything else four times
-                for n, t in state.items():
-                    number, size = (
-                        ((rank.dp * 2 + rank.tp) // 4, 2)
-                        if ".mlp.experts." in n
-                        else (rank.dp, dp_size)
-                    )
-                    start, end = (t.numel() * i // size for i in (number, number + 1))
-                    optim[f"exp_avg.{n}"] = helios.Piece(
-                        (t + 1).reshape(-1)[start:end], t.shape, start
-                    )
-                saved = me.save_state_dict(state, step=1, optim=optim)
-        self.assertTrue(saved.visible)
-        for wanted in (split, (1, 1, 4, 1), (2, 2, 1, 1)):
-            for pp, tp, ep in itertools.product(
-                range(wanted[1]), range(wanted[0]), range(wanted[2])
-            ):
-                with self.session() as me:
-                    optim = me.load_state_dict(
-                        name,
-                        pp=pp,
-                        tp=tp,
-                        ep=ep,
-                        kind="optim",
-                        tp_size=wanted[0],
-                        pp_size=wanted[1],
-                        ep_size=wanted[2],
-                        etp_size=wanted[3],
-                    )
-                plain = {n.removeprefix("exp_avg."): t - 1 for n, t in optim.items()}
-                self.check_mixtral(plain, numbers, (wanted, (pp, tp, ep)), False)
-
-    def test_doubled_or_missing_experts_make_no_version(self):
-        split = (1, 1, 2, 1)
-        name, _ = self.load("mixtral", split)
-        for harm in ("drop", "double"):
-            ranks = list(self.gang(split, 2))
-            with self.assertRaisesRegex(errors.HeliosError, "experts-000"):
-                for rank in ranks:
-                    wrong = {**rank.__dict__, "job": harm, "model": name}
-                    if harm == "double":
-                        wrong["ep"] = 0
-                    with helios.Session(self.c.info["controller"], rank=helios.Rank(**wrong)) as me:
-                        state = me.load_state_dict()
-                        if harm == "drop" and rank.dp == 1:
-                            state = {
-                                n: t for n, t in state.items() if "layers.2.mlp.experts" not in n
-                            }
-                        me.save_state_dict(state, step=1)
-            self.assertEqual(len(self.c.json("model", "show", name)["versions"]), 1)
 
 
 if __name__ == "__main__":
