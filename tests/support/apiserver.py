@@ -1,5 +1,6 @@
-"""A real Kubernetes API server for tests: kube-apiserver and etcd on loopback, with TLS, tokens, client certificates
-and RBAC. No kubelet, no scheduler, no controller: a test that needs pods creates them and writes their status.
+"""A real Kubernetes API server for tests: kube-apiserver and etcd on loopback, with TLS, tokens,
+client certificates and RBAC. No kubelet, no scheduler, no controller: a test that needs pods
+creates them and writes their status.
 
     with ApiServer(apiserver_build.folder()) as server:
         server.apply(ROOT / "deploy/k8s/base/controller/rbac.yaml")
@@ -319,15 +320,13 @@ COLLECTIONS = {
 
 
 RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-SINCE = {
-    "policy/v1": "policy/v1beta1"
-}  # the server is 1.21; the fields that our manifests use are the same
+# The server is 1.21; the fields that our manifests use are the same.
+SINCE = {"policy/v1": "policy/v1beta1"}
 
 
 def die_with_parent():
-    ctypes.CDLL(None).prctl(
-        1, signal.SIGKILL
-    )  # PR_SET_PDEATHSIG: nothing is left behind by a killed test
+    # PR_SET_PDEATHSIG: nothing is left behind by a killed test
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Authority:
@@ -337,21 +336,8 @@ class Authority:
         self.folder = folder
         self.ca = folder / "ca.pem"
         self._run(
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=test-ca",
-            "-keyout",
-            folder / "ca.key",
-            "-out",
-            self.ca,
+            *"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2".split(),
+            *("-subj", "/CN=test-ca", "-keyout", folder / "ca.key", "-out", self.ca),
         )
 
     def _run(self, *words):
@@ -370,45 +356,25 @@ class Authority:
         return self.folder / f"{name}.key"
 
     def certificate(self, name, organization=None, hosts="", days=1):
-        """(certificate, key) for CN `name`, which is the user to Kubernetes; `organization` is its group."""
+        """(certificate, key) for CN `name`, which is the user to Kubernetes; `organization` is its
+        group."""
         file = re.sub(r"\W", "_", name)
         key, extensions = self.key(file), self.folder / f"{file}.ext"
         usage = "serverAuth" if hosts else "clientAuth"
         extensions.write_text(
             f"extendedKeyUsage={usage}\n" + (f"subjectAltName={hosts}\n" if hosts else "")
         )
+        subject = (f"/O={organization}" if organization else "") + f"/CN={name}"
+        self._run("req", "-new", "-key", key, "-subj", subject, "-out", f"{file}.csr")
         self._run(
-            "req",
-            "-new",
-            "-key",
-            key,
-            "-subj",
-            (f"/O={organization}" if organization else "") + f"/CN={name}",
-            "-out",
-            f"{file}.csr",
-        )
-        self._run(
-            "x509",
-            "-req",
-            "-in",
-            f"{file}.csr",
-            "-CA",
-            self.ca,
-            "-CAkey",
-            "ca.key",
-            "-CAcreateserial",
-            "-days",
-            days,
-            "-extfile",
-            extensions,
-            "-out",
-            f"{file}.pem",
+            *("x509", "-req", "-in", f"{file}.csr", "-CA", self.ca, "-CAkey", "ca.key"),
+            *("-CAcreateserial", "-days", days, "-extfile", extensions, "-out", f"{file}.pem"),
         )
         return self.folder / f"{file}.pem", key
 
 
-# The server does not record who set each field of an object; the record takes four fifths of a write to a pod of eight
-# containers. Without it put() does not work.
+# The server does not record who set each field of an object; the record takes four fifths of a
+# write to a pod of eight containers. Without it put() does not work.
 NO_MANAGED_FIELDS = ("--feature-gates", "ServerSideApply=false")
 
 
@@ -437,9 +403,8 @@ class ApiServer:
         self.server_pair = self.authority.certificate(
             "kube-apiserver", hosts="DNS:kubernetes,DNS:localhost,IP:127.0.0.1"
         )
-        self.account_key = self.authority.key(
-            "accounts", ("RSA", "rsa_keygen_bits:2048")
-        )  # it reads no public EC key
+        # it reads no public EC key
+        self.account_key = self.authority.key("accounts", ("RSA", "rsa_keygen_bits:2048"))
         self.admin_token = secrets.token_hex(16)
         (self.dir / "tokens.csv").write_text(f'{self.admin_token},admin,admin,"system:masters"\n')
         self.admin = self.client(self.admin_token)
@@ -529,8 +494,9 @@ class ApiServer:
             "10.96.0.0/24",
             "--endpoint-reconciler-type",
             "none",
-            # no controller makes the default accounts that it would wait for; and the group of priority classes
-            # is given to GANG_CRD, because no group can have both built-in kinds and custom ones
+            # no controller makes the default accounts that it would wait for; and the group of
+            # priority classes is given to GANG_CRD, because no group can have both built-in kinds
+            # and custom ones
             "--disable-admission-plugins",
             "ServiceAccount,Priority",
             "--runtime-config",
@@ -640,8 +606,8 @@ class ApiServer:
             self.admin.text("POST", path, part, "application/yaml")
 
     def put(self, o, dry_run=False):
-        """Server-side apply of an object; returns what the server would store, or has stored. It refuses unknown
-        fields."""
+        """Server-side apply of an object; returns what the server would store, or has stored. It
+        refuses unknown fields."""
         o = {**o, "apiVersion": SINCE.get(o["apiVersion"], o["apiVersion"])}
         meta = o["metadata"]
         path = COLLECTIONS[o["kind"]].format(ns=meta.get("namespace"), api=o["apiVersion"])

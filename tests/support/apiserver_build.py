@@ -1,7 +1,9 @@
-"""Makes kube-apiserver and etcd for ./run test-k8s, from Debian's packages; cached by their versions.
+"""Makes kube-apiserver and etcd for ./run test-k8s, from Debian's packages; cached by their
+versions.
 
-No Debian package has kube-apiserver, but the source package that kubernetes-client is made from does, and Debian's Go
-compiles it: 5 to 10 minutes of two cores, once. Nothing is installed, and root is not needed."""
+No Debian package has kube-apiserver, but the source package that kubernetes-client is made from
+does, and Debian's Go compiles it: 5 to 10 minutes of two cores, once. Nothing is installed, and
+root is not needed."""
 import argparse
 import functools
 import hashlib
@@ -27,7 +29,7 @@ GO, REFLECT, ETCD, BINARY = (
 RECIPE = 1  # version of the result; a change rebuilds it
 KUBE = "k8s.io/kubernetes"
 TOOLS = {"apt-get": "apt", "dpkg": "dpkg", "dpkg-source": "dpkg-dev", "xz": "xz-utils"}
-# Packages whose types have an OpenAPI text; code-generator and the sample are not part of the server.
+# Packages whose types have an OpenAPI text; code-generator and the sample are not of the server.
 TAGGED = (
     "grep -rl --include='*.go' '+k8s:openapi-gen=' {where} | grep -vE"
     " '_test.go|k8s.io/(code-generator|sample-apiserver)/' | xargs -n1 dirname | sort -u"
@@ -47,7 +49,8 @@ def cache_key():
 
 
 def prepare_source(fetch, work):
-    """The source, patched so that it compiles and does not crash; returns its folder inside a GOPATH."""
+    """The source, patched so that it compiles and does not crash; returns its folder inside a
+    GOPATH."""
     # Since Go 1.17 module mode refuses its vendor folder; GOPATH mode does not check.
     tree = work / "gopath/src" / KUBE
     tree.parent.mkdir(parents=True)
@@ -169,7 +172,8 @@ def build(text, work, log):
 
 
 def folder(make=True):
-    """Directory with the programs kube-apiserver and etcd; None if they would have to be built and must not be."""
+    """Directory with the programs kube-apiserver and etcd; None if they would have to be built and
+    must not be."""
     try:
         key, text = cache_key()
     except debian.Missing:

@@ -1,4 +1,5 @@
-"""Small Hugging Face checkpoints made of pseudo-random bytes, and ways to damage them. Standard library only."""
+"""Small Hugging Face checkpoints made of pseudo-random bytes, and ways to damage them. Standard
+library only."""
 import json
 import pathlib
 import random
@@ -116,9 +117,8 @@ def _overflow(header):
 
 
 def _overlap(header):
-    header["model.norm.weight"]["data_offsets"] = header["model.layers.0.input_layernorm.weight"][
-        "data_offsets"
-    ]
+    other = header["model.layers.0.input_layernorm.weight"]
+    header["model.norm.weight"]["data_offsets"] = other["data_offsets"]
 
 
 def _dtype(header):

@@ -19,8 +19,8 @@ PATIENCE_S = 60.0  # limit for what must happen; a wait ends when it has happene
 
 @contextlib.contextmanager
 def small_disk(test, size):
-    """A directory that is a file system of `size` ("4m"); skips the test where none can be mounted, as in a
-    container."""
+    """A directory that is a file system of `size` ("4m"); skips the test where none can be mounted,
+    as in a container."""
     with tempfile.TemporaryDirectory(prefix="helios-full-") as directory:
         mounted = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={size}", "helios-test", directory],
@@ -36,8 +36,9 @@ def small_disk(test, size):
 
 
 def wait_for(what, condition, seconds=PATIENCE_S):
-    """Poll until condition() is true; returns its value. Fails with `what` after the deadline. Pauses grow, because
-    most conditions start a process and tests running beside this one need the processors, too."""
+    """Poll until condition() is true; returns its value. Fails with `what` after the deadline.
+    Pauses grow, because most conditions start a process and tests running beside this one need the
+    processors, too."""
     began = time.monotonic()
     while True:
         value = condition()
@@ -50,8 +51,8 @@ def wait_for(what, condition, seconds=PATIENCE_S):
 
 
 def own_secret():
-    """One secret file for all clusters of this process, because libhelios knows one. Child processes and loaded
-    libraries find it, too."""
+    """One secret file for all clusters of this process, because libhelios knows one. Child
+    processes and loaded libraries find it, too."""
     path = os.environ.get("HELIOS_AUTH_SECRET_FILE")
     if path is None:
         directory = tempfile.mkdtemp(prefix="helios-secret-")
@@ -65,10 +66,11 @@ def own_secret():
 
 
 class Cluster:
-    """`helios up` in a directory of its own. `patience`: how many times longer than usual a command may take.
-    `supervise`: the cluster itself restarts daemons that end; otherwise a test that kills one starts it. `tcp`: daemons
-    serve on 127.0.0.1, with data ports, and ask for a secret that this process has in its environment; otherwise on
-    Unix sockets, as without --address. `secret`: its file, "none", or None for the one that `up` makes.
+    """`helios up` in a directory of its own. `patience`: how many times longer than usual a command
+    may take. `supervise`: the cluster itself restarts daemons that end; otherwise a test that kills
+    one starts it. `tcp`: daemons serve on 127.0.0.1, with data ports, and ask for a secret that
+    this process has in its environment; otherwise on Unix sockets, as without --address. `secret`:
+    its file, "none", or None for the one that `up` makes.
     """
 
     def __init__(
@@ -144,7 +146,8 @@ class Cluster:
         return json.loads(done.stdout)
 
     def last_words(self, lines=10):
-        """The ends of the logs of the daemons that are not alive: a test that did not end them shows why they ended."""
+        """The ends of the logs of the daemons that are not alive: a test that did not end them
+        shows why they ended."""
         said = []
         for log in sorted(self.state.glob("log/*.log")):
             with contextlib.suppress(KeyError, FileNotFoundError):
@@ -166,7 +169,8 @@ class Cluster:
         return lines[0]
 
     def up(self):
-        """While a daemon was down, one of a test beside this one may have got its port: that is waited for."""
+        """While a daemon was down, one of a test beside this one may have got its port: that is
+        waited for."""
         deadline = time.monotonic() + PATIENCE_S
         done = self.run(*self.up_args, "-o", "json")
         while done.returncode != 0 and " in use" in done.stderr and time.monotonic() < deadline:
@@ -224,8 +228,8 @@ class Cluster:
 
 
 class Daemon:
-    """One daemon of a cluster that is killed, and what is needed to start it alone: `helios up` starts every daemon
-    that is missing, with its former options."""
+    """One daemon of a cluster that is killed, and what is needed to start it alone: `helios up`
+    starts every daemon that is missing, with its former options."""
 
     def __init__(self, c, name):
         proc = pathlib.Path("/proc", str(c.pid(name)))
@@ -273,7 +277,8 @@ def state_of(pid):
 
 
 def start_of(pid):
-    """When the process started, in ticks since boot: with it a pid names one process for ever. None for no process."""
+    """When the process started, in ticks since boot: with it a pid names one process for ever. None
+    for no process."""
     found = _stat_of(pid)
     return int(found[19]) if found else None
 
@@ -283,7 +288,8 @@ def alive(pid):
 
 
 def threads_left(pid):
-    """True while other threads than the first are ending: they keep the process's sockets open, though it is not alive."""
+    """True while other threads than the first are ending: they keep the process's sockets open,
+    though it is not alive."""
     try:
         return len(os.listdir(f"/proc/{pid}/task")) > 1
     except (FileNotFoundError, ProcessLookupError):
@@ -291,8 +297,8 @@ def threads_left(pid):
 
 
 def leave_by_signals():
-    """A signal that ends this process lets it shut down what it has started; the next signal does not interrupt
-    that."""
+    """A signal that ends this process lets it shut down what it has started; the next signal does
+    not interrupt that."""
     numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
     def leave(number, _):

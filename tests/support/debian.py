@@ -1,4 +1,5 @@
-"""Debian's packages as this machine's apt gets them, without installing any; used to build what tests run in."""
+"""Debian's packages as this machine's apt gets them, without installing any; used to build what
+tests run in."""
 import contextlib
 import fcntl
 import hashlib
@@ -73,8 +74,8 @@ def apt_environment():
 
 
 def versions(packages):
-    """package=candidate, one line each. apt reads all its lists for this, a second of CPU time: the result is cached
-    while the lists stay the same."""
+    """package=candidate, one line each. apt reads all its lists for this, a second of CPU time: the
+    result is cached while the lists stay the same."""
     lists = str(
         [
             os.stat(p).st_mtime_ns
@@ -140,10 +141,11 @@ def remove(folder):
 
 
 def kept(final, make, replaces=None):
-    """The folder `final`. If it is missing, make(work, log) builds it and returns the folder in `work` that becomes it.
+    """The folder `final`. If it is missing, make(work, log) builds it and returns the folder in
+    `work` that becomes it.
 
-    One is built at a time in a cache. What a failed build left stays with its log until the next try. Siblings that
-    match the glob `replaces` are older builds and are removed."""
+    One is built at a time in a cache. What a failed build left stays with its log until the next
+    try. Siblings that match the glob `replaces` are older builds and are removed."""
     cache, prefix = final.parent, f"making-{final.name.partition('-')[0]}-"
     with alone(cache):
         for left in cache.glob(f"{prefix}*"):
@@ -166,7 +168,8 @@ def kept(final, make, replaces=None):
 
 
 class Fetcher:
-    """apt with lists of its own, sources included: the machine's configuration is not changed, and root is not needed.
+    """apt with lists of its own, sources included: the machine's configuration is not changed, and
+    root is not needed.
 
     With another architecture it takes no package for installed."""
 

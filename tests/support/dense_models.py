@@ -1,4 +1,5 @@
-"""Tiny Hugging Face checkpoints of every dense family, from tables of their tensors. Standard library only."""
+"""Tiny Hugging Face checkpoints of every dense family, from tables of their tensors. Standard
+library only."""
 import json
 import random
 
@@ -130,8 +131,8 @@ def plain_model(family):
 
 
 def model(family):
-    """(config.json, {name: shape}). `family` can have a suffix: "llama/tied", "qwen2/untied", "mistral/1" (query
-    groups)."""
+    """(config.json, {name: shape}). `family` can have a suffix: "llama/tied", "qwen2/untied",
+    "mistral/1" (query groups)."""
     family, _, more = family.partition("/")
     config, shapes = plain_model(family)
     if more.isdecimal():

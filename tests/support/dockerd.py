@@ -1,6 +1,7 @@
 """A Docker engine for tests, on a private socket, and an image made without a registry.
 
-If the machine's own engine answers, it is used instead: a second engine would take its bridge away."""
+If the machine's own engine answers, it is used instead: a second engine would take its bridge
+away."""
 import atexit
 import io
 import os
@@ -157,21 +158,13 @@ class Docker:
         return self.put(name, busybox_image(word))
 
     def add_empty(self, name):
-        """An image without files, for the host's own: with /usr and /etc/ld.so.cache mounted, the host's programs
-        run."""
+        """An image without files, for the host's own: with /usr and /etc/ld.so.cache mounted, the
+        host's programs run."""
         return self.put(
             name,
             image(
-                (
-                    "etc",
-                    "tmp",
-                    "proc",
-                    "sys",
-                    "dev",
-                    "run",
-                    "usr",
-                    "sbin",
-                ),  # the engine's init goes to sbin
+                # the engine's init goes to sbin
+                "etc tmp proc sys dev run usr sbin".split(),
                 {link: f"usr/{link}" for link in ("bin", "lib", "lib64")},
                 {},
             ),
@@ -191,8 +184,8 @@ class Docker:
 
 
 class Registry:
-    """Debian's docker-registry on 127.0.0.1, which engines trust without TLS; `why`: the reason why it can't run
-    here."""
+    """Debian's docker-registry on 127.0.0.1, which engines trust without TLS; `why`: the reason why
+    it can't run here."""
 
     def __init__(self, docker):
         self.docker = docker

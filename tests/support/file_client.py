@@ -86,8 +86,8 @@ class FileClient:
         layout: int = 0,
         split: _abi.Split | None = None,
     ) -> int:
-        """One file per number, created exclusively, records the number's gang and step; one per rank
-        records that the rank has begun it."""
+        """One file per number, created exclusively, records the number's gang and step; one per
+        rank records that the rank has begun it."""
         key = json.dumps([job, attempt, step, world])
         number = 2  # 1 is the imported version
         while True:

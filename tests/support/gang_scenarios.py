@@ -1,5 +1,6 @@
-"""Helios' gangs on Kubernetes, whatever the API server: a mixin over `self.api`, `self.volcano`, `self.kubeconfig` (a path) and
-`self.namespace`. Ranks are real processes that read their shards from a real L3."""
+"""Helios' gangs on Kubernetes, whatever the API server: a mixin over `self.api`, `self.volcano`,
+`self.kubeconfig` (a path) and `self.namespace`. Ranks are real processes that read their shards
+from a real L3."""
 from __future__ import annotations
 
 import json
@@ -16,7 +17,7 @@ from support.cluster import BUILD, HELIOS, ROOT, Cluster, wait_for
 LABELS = {"app.kubernetes.io/managed-by": "helios"}
 SELECTOR = "app.kubernetes.io/managed-by=helios"
 
-# Two pods of two ranks. Every rank waits for its rank table and reads its shards; `then` is what it does afterwards.
+# Two pods of two ranks. Each waits for its rank table, reads its shards, and does `then`.
 JOB = """
 jobName: gpt
 model: {name: tiny}
@@ -34,14 +35,15 @@ RANK = """
 echo "rank $RANK of $WORLD_SIZE attempt $HELIOS_ATTEMPT on $HELIOS_NODE: $PRICE"
 until grep -q '"completed"' "$RANK_TABLE_FILE"; do sleep 0.2; done
 cp "$RANK_TABLE_FILE" %(dir)s/table.$RANK
-%(helios)s --controller "$HELIOS_CONTROLLER" pull --model "$HELIOS_MODEL" --pp "$PIPELINE_PARALLEL_RANK" \\
-    --tp "$TENSOR_PARALLEL_RANK" --out %(dir)s/.$RANK.$HELIOS_ATTEMPT
+%(helios)s --controller "$HELIOS_CONTROLLER" pull --model "$HELIOS_MODEL" \\
+    --pp "$PIPELINE_PARALLEL_RANK" --tp "$TENSOR_PARALLEL_RANK" \\
+    --out %(dir)s/.$RANK.$HELIOS_ATTEMPT
 env > %(dir)s/env.$RANK.$HELIOS_ATTEMPT
 mv %(dir)s/.$RANK.$HELIOS_ATTEMPT %(dir)s/shards.$RANK.$HELIOS_ATTEMPT
 echo loaded
 %(then)s
 """
-# Waits without starting a process for each check: `end` is a pipe without a writer, and later a file.
+# Starts no process for each check: `end` is a pipe without a writer, and later a file.
 HOLD = ": <%(dir)s/end; echo bye"
 
 
@@ -71,7 +73,8 @@ kubernetes:
       - name: rank
         envFrom: [{secretRef: {name: storage}}]
         env: [{name: HF_TOKEN, valueFrom: {secretKeyRef: {name: hub, key: token}}}]
-        volumeMounts: [{name: datasets, mountPath: /datasets, readOnly: true}, {name: tokens, mountPath: /tokens},
+        volumeMounts: [{name: datasets, mountPath: /datasets, readOnly: true},
+                       {name: tokens, mountPath: /tokens},
                        {name: scratch, mountPath: /scratch}]
         resources: {limits: {rdma/hca: "1"}}
         securityContext: {capabilities: {add: [IPC_LOCK]}}
@@ -90,7 +93,8 @@ command:
 - |
   [ $RANK != 999 ] || until grep -q '"completed"' "$RANK_TABLE_FILE"; do sleep 0.2; done
   [ $RANK != 999 ] || cp "$RANK_TABLE_FILE" DIR/table
-  echo "$HELIOS_ATTEMPT $RANK $PIPELINE_PARALLEL_RANK $TENSOR_PARALLEL_RANK $DATA_PARALLEL_RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $PRICE"
+  echo "$HELIOS_ATTEMPT $RANK $PIPELINE_PARALLEL_RANK $TENSOR_PARALLEL_RANK \\
+  $DATA_PARALLEL_RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $PRICE"
   [ $RANK.$HELIOS_ATTEMPT != 999.1 ] || { echo what went wrong; exit 7; }
 """
 
@@ -102,12 +106,8 @@ class World:
             slots=1,
             env=env,
             up=(
-                "--executor",
-                "kubernetes",
-                "--kubeconfig",
-                str(self.kubeconfig),
-                "--kube-namespace",
-                self.namespace,
+                *("--executor", "kubernetes", "--kubeconfig", str(self.kubeconfig)),
+                *("--kube-namespace", self.namespace),
                 *up,
             ),
         )
@@ -216,13 +216,14 @@ class Gangs(World):
         self.assertEqual([t["topologyPolicy"] for t in doc["spec"]["tasks"]], ["best-effort"] * 2)
         limits = doc["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]["limits"]
         self.assertEqual(limits, {"cpu": "1", "memory": str(1 << 30)})
+        # nodeLostAfter, in whole seconds
         self.assertEqual(
             [
                 (t["key"].rsplit("/")[1], t["effect"], t["tolerationSeconds"])
                 for t in doc["spec"]["tasks"][1]["template"]["spec"]["tolerations"]
             ],
             [("not-ready", "NoExecute", 91), ("unreachable", "NoExecute", 91)],
-        )  # nodeLostAfter, in whole seconds
+        )
         self.assertEqual(
             sorted(self.objects("pods")), [f"helios-{job}-a1-c0-0", f"helios-{job}-a1-c1-0"]
         )
@@ -453,9 +454,8 @@ class Gangs(World):
         tasks = self.objects("vcjobs")[f"helios-{job}-a1"]["spec"]["tasks"]
         specs = [t["template"]["spec"] for t in tasks]
         self.assertNotIn("affinity", specs[0])  # pipeline stage 0
-        preferred = specs[1]["affinity"]["nodeAffinity"][
-            "preferredDuringSchedulingIgnoredDuringExecution"
-        ]
+        affinity = specs[1]["affinity"]["nodeAffinity"]
+        preferred = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
         self.assertEqual(
             preferred[0]["preference"]["matchExpressions"],
             [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-0"]}],
@@ -537,9 +537,8 @@ class Gangs(World):
             self.assertIn(
                 "requiredDuringSchedulingIgnoredDuringExecution", spec["affinity"]["nodeAffinity"]
             )
-            near = spec["affinity"]["podAffinity"][
-                "preferredDuringSchedulingIgnoredDuringExecution"
-            ]
+            affinity = spec["affinity"]["podAffinity"]
+            near = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
             self.assertEqual([t["podAffinityTerm"]["topologyKey"] for t in near], ["rack"])
             self.assertEqual(
                 [v["name"] for v in spec["volumes"]],
@@ -569,7 +568,8 @@ class Gangs(World):
                 )
 
     def test_a_gang_by_a_pod_group_of_kubernetes(self):
-        """All or nothing without Volcano: a lost pod is not recreated, and succeeded pods end by themselves."""
+        """All or nothing without Volcano: a lost pod is not recreated, and succeeded pods end by
+        themselves."""
         self.allow_pod_groups()
         c = self.start_cluster(
             env={
@@ -614,9 +614,8 @@ class Gangs(World):
         self.api.delete("pods", self.namespace, f"{name}-c1-0")  # before it has begun
         wait_for("another attempt", lambda: c.job(job)["attempt"] == 2)
         lost = next(e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost")
-        self.assertRegex(
-            lost, "the PodGroup is without one of its pods|the pod is being deleted"
-        )  # as reported by the watch
+        # as reported by the watch
+        self.assertRegex(lost, "the PodGroup is without one of its pods|the pod is being deleted")
         self.volcano.slots = 2
         self.loaded(2)
         c.wait_job(job, "running")
@@ -889,28 +888,19 @@ class Gangs(World):
 
 class Engines(World):
     def test_what_starts_gangs_is_found_out(self):
-        """First without an engine; then with PodGroups; PodGroups are still used when Volcano is there, too."""
+        """First without an engine; then with PodGroups; PodGroups are still used when Volcano is
+        there, too."""
         self.allow_pod_groups()
         self.serve()
         c = Cluster(nodes=1, slots=1)
         self.addCleanup(shutil.rmtree, c.dir, True)
         self.addCleanup(c.run, "down", "--purge")
         told = c.run(
-            "up",
-            "--executor",
-            "kubernetes",
-            "--nodes",
-            0,
-            "--l3-size",
-            "1MiB",
-            "--kubeconfig",
-            self.kubeconfig,
-            "--kube-namespace",
-            self.namespace,
-            "--timeout",
-            "3s",
-        )  # it also reports its progress
+            *"up --executor kubernetes --nodes 0 --l3-size 1MiB --timeout 3s".split(),
+            *("--kubeconfig", self.kubeconfig, "--kube-namespace", self.namespace),
+        )
         self.assertNotEqual(told.returncode, 0)
+        # it also reports its progress
         self.assertRegex(
             told.stderr,
             "serves neither Volcano .* nor PodGroups of scheduling.k8s.io: install Volcano",
@@ -990,9 +980,8 @@ class WideGangs(World):
             ([t["replicas"] for t in doc["spec"]["tasks"]], doc["spec"]["minAvailable"]),
             ([63, 63], 126),
         )
-        self.assertEqual(
-            {p.split("-c")[0] for p in self.objects("pods")}, {f"helios-{job}-a2"}
-        )  # none from the first attempt
+        # none from the first attempt
+        self.assertEqual({p.split("-c")[0] for p in self.objects("pods")}, {f"helios-{job}-a2"})
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a2")
         self.wait_gone(120)
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])

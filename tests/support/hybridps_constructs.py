@@ -1,8 +1,9 @@
-"""Constructs that users write around a model, each a function of a world: the rows of the table in docs/hybridps.md.
-The rows are in hybridps_constructs_uses.py and _optimizers.py.
+"""Constructs that users write around a model, each a function of a world: the rows of the table in
+docs/hybridps.md. The rows are in hybridps_constructs_uses.py and _optimizers.py.
 
-A row trains as plain torch does, bit for bit, or is refused with a message. Its return value is compared. If it returns
-a function, that is called when the client is closed, and its result is compared, too.
+A row trains as plain torch does, bit for bit, or is refused with a message. Its return value is
+compared. If it returns a function, that is called when the client is closed, and its result is
+compared, too.
 """
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ ABSENT: list[str] = []  # rows that this torch can't run
 
 
 def row(text: str, outcome: str = EQUAL, make: Callable | None = None, needs: str = "") -> Callable:
-    """outcome: EQUAL, or what the error says. needs: an attribute of torch without which it can't run."""
+    """outcome: EQUAL, or what the error says. needs: an attribute of torch without which it can't
+    run."""
 
     def add(use: Callable) -> Callable:
         ROWS.append((text, outcome, use, make or layers))
@@ -124,9 +126,7 @@ class Student(nn.Module):
 def table() -> str:
     """The table as in docs/hybridps.md."""
     lines = ["| construct | is |", "| --- | --- |"]
-    lines += [
-        f"| {text} |"
-        f" {'equal' if outcome == EQUAL else 'refused: ' + chr(34) + '… ' + outcome + ' …' + chr(34)} |"
-        for text, outcome, _, _ in ROWS
-    ]
+    for text, outcome, _, _ in ROWS:
+        told = "equal" if outcome == EQUAL else f'refused: "… {outcome} …"'
+        lines.append(f"| {text} | {told} |")
     return "\n".join(lines) + "\n"

@@ -82,7 +82,8 @@ def curvature(w):
 
 
 class Steps(nn.Module):
-    """A cell and a layer after it, several times: in backward the next one begins before the previous has ended."""
+    """A cell and a layer after it, several times: in backward the next one begins before the
+    previous has ended."""
 
     def __init__(self) -> None:
         super().__init__()

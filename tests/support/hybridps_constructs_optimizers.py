@@ -1,4 +1,5 @@
-"""Optimizers and their state: rows of the table in docs/hybridps.md (see hybridps_constructs.py)."""
+"""Optimizers and their state: rows of the table in docs/hybridps.md (see
+hybridps_constructs.py)."""
 from __future__ import annotations
 
 import collections
@@ -69,9 +70,8 @@ def moved_state(w):
 def other_type(w):
     w.train(1)
     if w.client is not None:  # plain torch can fail an assertion of its own
-        w.optimizer.state[w.params()[0]]["exp_avg"] = w.optimizer.state[w.params()[0]][
-            "exp_avg"
-        ].double()
+        state = w.optimizer.state[w.params()[0]]
+        state["exp_avg"] = state["exp_avg"].double()
     return w.train(1)
 
 
@@ -131,9 +131,8 @@ def earlier(w):
     other = World(lambda: layers(3), w.device)
     before = copy.deepcopy(other.optimizer.state_dict())
     other.manage()
-    other.optimizer.load_state_dict(
-        copy.deepcopy(kept)
-    )  # torch 2 would step the kept tensors themselves
+    # a copy: torch 2 would step the kept tensors themselves
+    other.optimizer.load_state_dict(copy.deepcopy(kept))
     out = other.train(2)
     other.optimizer.load_state_dict(before)
     out += other.train(2, 2)

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Random training programs, each run on plain torch and managed, and compared bit for bit.
 
-A program is made from a seed: a model, optimizers, a device and a list of operations, which train, and read and write
-parameters, gradients and optimizer state where a user might. Both runs return a list of what they saw. The lists are
-equal; or the managed run ends in a HybridPSError that REFUSALS lists; or both end in an exception. A signal is always a
-failure, so programs run in children.
+A program is made from a seed: a model, optimizers, a device and a list of operations, which train,
+and read and write parameters, gradients and optimizer state where a user might. Both runs return a
+list of what they saw. The lists are equal; or the managed run ends in a HybridPSError that REFUSALS
+lists; or both end in an exception. A signal is always a failure, so programs run in children.
 
     tests/support/hybridps_fuzz.py 100000            programs 0 to 99999
     tests/support/hybridps_fuzz.py --replay 4711     one, with what it does
@@ -12,8 +12,8 @@ failure, so programs run in children.
     --length 4                                       models and programs four times as long
     --cuda cuda:0                                    on a GPU; see CUDA_TABLE for what is left out
 
-On a GPU the plain run keeps its parameters where a managed run has them: on the device in a pass, on the host outside;
-and it steps in the same place.
+On a GPU the plain run keeps its parameters where a managed run has them: on the device in a pass,
+on the host outside; and it steps in the same place.
 """
 from __future__ import annotations
 
@@ -215,14 +215,14 @@ class Run:
         params = list(self.model.parameters())
         found = params[n % len(params)]
         if CUDA:
-            assert (
-                found.data is not None
-            )  # HybridPS notices the read: in a pass the parameter is kept there
+            # HybridPS notices the read: in a pass the parameter is kept there
+            assert found.data is not None
         return found
 
     @contextlib.contextmanager
     def there(self):
-        """A pass; with plain torch on CUDA, parameters and gradients are on the device meanwhile."""
+        """A pass; with plain torch on CUDA, parameters and gradients are on the device
+        meanwhile."""
         self.passes += 1
         if self.passes == 1:
             self.move(CUDA)
@@ -596,39 +596,13 @@ TABLE = {
     "rate": (1, 2),
     "head": (1, 5),
 }
-# On CUDA views end with their content, parameters outside of a pass are on the host, children cannot use the device,
-# and unmanaged tensors are elsewhere than managed ones.
-CUDA_TABLE = tuple(
-    name
-    for name in TABLE
-    if name
-    not in (
-        "graph",
-        "fork",
-        "keep",
-        "see_kept",
-        "forget",
-        "write_kept",
-        "swap",
-        "hook",
-        "state_back",
-        "head",
-        "write_data",
-    )
+# On CUDA views end with their content, parameters outside of a pass are on the host, children
+# cannot use the device, and unmanaged tensors are elsewhere than managed ones.
+NOT_ON_CUDA = (
+    "graph fork keep see_kept forget write_kept swap hook state_back head write_data".split()
 )
-IN_A_PASS = (
-    "read",
-    "see_kept",
-    "keep",
-    "evaluate",
-    "grad",
-    "zero",
-    "copy",
-    "forget",
-    "fork",
-    "write_data",
-    "write_kept",
-)
+CUDA_TABLE = tuple(name for name in TABLE if name not in NOT_ON_CUDA)
+IN_A_PASS = "read see_kept keep evaluate grad zero copy forget fork write_data write_kept".split()
 
 
 def make_op(rng, names):
@@ -830,8 +804,8 @@ def shrink(seed):
 
 
 def fuzz(first, count, batch=1000, tell=None):
-    """Counts of results, and the failed seeds with the reason. tell: called with the number of programs that have run
-    and with what failed in the last batch."""
+    """Counts of results, and the failed seeds with the reason. tell: called with the number of
+    programs that have run and with what failed in the last batch."""
     counts: collections.Counter = collections.Counter()
     wrong: dict[int, str] = {}
     for start in range(first, first + count, batch):

@@ -126,7 +126,8 @@ def model_bytes(model):
 
 
 class Watch:
-    """Checks every moment, and compares the bytes of each iteration with those of the recorded trace."""
+    """Checks every moment, and compares the bytes of each iteration with those of the recorded
+    trace."""
 
     def __init__(self, test, reserved_bytes=lambda client: 0):
         self.test, self.reserved_bytes, self.client = test, reserved_bytes, None
@@ -143,13 +144,13 @@ class Watch:
         return self.reserved_bytes(self.client)
 
     def compare(self, mode, native=True):
-        """From iteration 1 on, every iteration moves exactly the bytes that opt moves on the recorded trace,
-        planned as in training. In the last iterations the end is known, which can save a little."""
+        """From iteration 1 on, every iteration moves exactly the bytes that opt moves on the
+        recorded trace, planned as in training. In the last iterations the end is known, which can
+        save a little."""
         last = self.client.stats()
         self.bytes[last["iterations"]] = (last["iteration"]["h2d"], last["iteration"]["d2h"])
-        live = [
-            moved for number, moved in sorted(self.bytes.items()) if number > 0
-        ]  # of iterations 0, 1, ...
+        # of iterations 0, 1, ...
+        live = [moved for number, moved in sorted(self.bytes.items()) if number > 0]
         self.test.assertEqual(len(live), last["iterations"])
         self.test.assertGreater(len(live), 4)
         if native:
@@ -187,7 +188,8 @@ class Watch:
 
 
 class Case:
-    """Plain torch's losses and final values, computed once; then any number of managed runs to compare."""
+    """Plain torch's losses and final values, computed once; then any number of managed runs to
+    compare."""
 
     def __init__(
         self,

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""HybridPS's code for CUDA devices, on a stand-in for the driver whose memory the CPU reaches: run by
-tests/e2e/test_hybridps_cuda.py, which replaces libcuda.so.1 by tests/libcuda_stub.so.
+"""HybridPS's code for CUDA devices, on a stand-in for the driver whose memory the CPU reaches: run
+by tests/e2e/test_hybridps_cuda.py, which replaces libcuda.so.1 by tests/libcuda_stub.so.
 
-    tests/support/hybridps_near.py programs FIRST COUNT     random programs, as hybridps_fuzz.py
-    tests/support/hybridps_near.py reuse                    a 16-bit model whose gradients take its parameters' places
+    tests/support/hybridps_near.py programs FIRST COUNT  random programs, as hybridps_fuzz.py
+    tests/support/hybridps_near.py reuse                 a 16-bit model whose gradients take its
+                                                         parameters' places
 
-Tensors on "cuda:0" are CPU tensors here, so no kernel runs in parallel and no tensor is in other memory: only a GPU
-shows that (tests/gpu)."""
+Tensors on "cuda:0" are CPU tensors here, so no kernel runs in parallel and no tensor is in other
+memory: only a GPU shows that (tests/gpu)."""
 from __future__ import annotations
 
 import collections

@@ -170,7 +170,8 @@ def minimum(**options):
 
 
 def compare(test, run, expected, world=WORLD):
-    """Every rank's losses, parameters and optimizer equal plain torch's; returns how many states each rank kept."""
+    """Every rank's losses, parameters and optimizer equal plain torch's; returns how many states
+    each rank kept."""
     losses, parameters, optimizer = expected
     kept = []
     for rank, (mine, state, whole, states, over) in enumerate(ranks(run, world)):

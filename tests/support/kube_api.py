@@ -1,5 +1,6 @@
-"""An API server for tests, in this process: lists in pages, watches, merge patches with optimistic concurrency, and the
-faults that can happen. A real server runs the same scenarios through `Client`."""
+"""An API server for tests, in this process: lists in pages, watches, merge patches with optimistic
+concurrency, and the faults that can happen. A real server runs the same scenarios through
+`Client`."""
 from __future__ import annotations
 
 import collections
@@ -79,13 +80,11 @@ class Server:
 
     def __init__(self):
         self.lock = threading.RLock()
-        self.news = collections.defaultdict(
-            lambda: threading.Condition(self.lock)
-        )  # one per plural
+        # one per plural
+        self.news = collections.defaultdict(lambda: threading.Condition(self.lock))
         self.objects = {}  # (plural, namespace, name) -> object
-        self.history = (
-            []
-        )  # (version, plural, before, after, time), one for every version from FIRST
+        # (version, plural, before, after, time), one for every version from FIRST
+        self.history = []
         self.version = FIRST
         self.oldest = 0  # older versions are forgotten
         self.uids = 0
@@ -104,9 +103,8 @@ class Server:
         self.between_pages = None  # called before every page but the first
         self.bulk = {}  # plural -> bytes of padding in every object
         self.stale_lists = 0  # so many lists show the state before the last change
-        self.requests = (
-            []
-        )  # (verb, plural, name) of requests whose sender identifies itself: Helios' programs
+        # (verb, plural, name) of requests whose sender identifies itself: Helios' programs
+        self.requests = []
         self.patched = []  # (name, text) of every accepted patch of a ConfigMap
         self.generation = 0  # a change ends the watches of before
         self.silent = False  # watches are not answered
@@ -446,10 +444,11 @@ class Server:
             if at and int(query["continue"].split("/")[1]) < self.oldest:
                 raise Refused(410, "Expired", "the continue token is too old")
             more = {"continue": f"{at + limit}/{version}"} if at + limit < len(found) else {}
+            # stored objects are never changed in place
             return {
                 "metadata": {"resourceVersion": str(version), **more},
                 "items": [v for _, v in found[at : at + limit]],
-            }  # stored objects are never changed in place
+            }
 
     def _watch(self, h, plural, query):
         selector, at = (query.get("labelSelector", ""), query["namespace"]), int(
@@ -525,8 +524,8 @@ class Server:
 
 
 class Client:
-    """What a test does at any API server, over HTTP. `keep`: each thread keeps its connection; with TLS a new one costs
-    both ends more than the request."""
+    """What a test does at any API server, over HTTP. `keep`: each thread keeps its connection; with
+    TLS a new one costs both ends more than the request."""
 
     def __init__(self, connect, token=None, keep=False):
         self.connect, self.token, self.keep, self.own = connect, token, keep, threading.local()

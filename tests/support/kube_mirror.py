@@ -1,5 +1,5 @@
-"""What an API server has of one kind in one namespace: listed once, then watched. The owner's own writes are visible at
-once, whatever the watch has shown so far."""
+"""What an API server has of one kind in one namespace: listed once, then watched. The owner's own
+writes are visible at once, whatever the watch has shown so far."""
 from __future__ import annotations
 
 import http.client
@@ -72,9 +72,8 @@ class Mirror:
                 while version is not None and not self.ending.is_set():
                     version = self._watch(version)
             except (OSError, http.client.HTTPException, ValueError, kube_api.Refused) as why:
-                self.synced |= (
-                    getattr(why, "code", None) == 404
-                )  # no server of this kind, so there are no objects
+                # 404: no server has this kind, so there are no objects
+                self.synced |= getattr(why, "code", None) == 404
                 self.ending.wait(AGAIN_S)  # the server is unreachable, or its pages have expired
         self.api.close()
 
@@ -105,8 +104,8 @@ class Mirror:
             self.connection.request(
                 "GET",
                 (
-                    f"{kube_api.path_of(self.plural, self.namespace)}?watch=true&resourceVersion={version}"
-                    f"&timeoutSeconds={WINDOW_S}&allowWatchBookmarks=true"
+                    f"{kube_api.path_of(self.plural, self.namespace)}?watch=true"
+                    f"&resourceVersion={version}&timeoutSeconds={WINDOW_S}&allowWatchBookmarks=true"
                 ),
                 headers=headers,
             )

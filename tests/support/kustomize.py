@@ -1,4 +1,5 @@
-"""What `kubectl kustomize DIR` prints, as objects, for the part of kustomize that deploy/k8s uses. Any other key is an error.
+"""What `kubectl kustomize DIR` prints, as objects, for the part of kustomize that deploy/k8s uses.
+Any other key is an error.
 
     for o in kustomize.render(ROOT / "deploy/k8s/overlays/cluster", namespace="h1"): ...
 """

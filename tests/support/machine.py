@@ -1,5 +1,5 @@
-"""A machine for testing installations: this machine's files beneath a temporary layer, with its own processes, network
-and shared memory. Needs root and overlayfs.
+"""A machine for testing installations: this machine's files beneath a temporary layer, with its own
+processes, network and shared memory. Needs root and overlayfs.
 
     with Machine() as machine:
         machine.copy(deb, "/root/helios.deb")
@@ -105,17 +105,9 @@ class Machine:
     def command(self, *command):
         """The command that runs this one in it."""
         return [
-            "nsenter",
-            f"--target={self.pid}",
-            *APART,
-            "--root",
-            "env",
-            "-i",
-            "--chdir=/",
-            "HOME=/root",
-            "LANG=C.UTF-8",
-            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-            "DEBIAN_FRONTEND=noninteractive",
+            *("nsenter", f"--target={self.pid}", *APART, "--root"),
+            *("env", "-i", "--chdir=/", "HOME=/root", "LANG=C.UTF-8"),
+            *("PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive"),
             *map(str, command),
         ]
 

@@ -40,8 +40,8 @@ class Llm(nn.Module):
 
 
 class Dit(nn.Module):
-    """A diffusion transformer's block: norms without weights, shifted, scaled and gated by functions
-    of a condition."""
+    """A diffusion transformer's block: norms without weights, shifted, scaled and gated by
+    functions of a condition."""
 
     def __init__(self, width=32, heads=4):
         super().__init__()

@@ -1,4 +1,5 @@
-"""Models on a few ranks: with numbers whose products and sums are exact, and with realistic sums."""
+"""Models on a few ranks: with numbers whose products and sums are exact, and with realistic
+sums."""
 from __future__ import annotations
 
 import datetime

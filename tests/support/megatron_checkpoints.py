@@ -3,13 +3,14 @@
 
     megatron_checkpoints.py DIR [FAMILY ...]
 
-DIR/FAMILY/hf is the original; DIR/FAMILY/torch-* and DIR/FAMILY/dist-* are the same model at several splits, in
-Megatron's formats `torch` and `torch_dist`. The model is written down once with Megatron's rules, fused and whole, and
-then cut by one rule per tensor; nothing here knows how Helios does it. Exit status 77: torch is missing.
+DIR/FAMILY/hf is the original; DIR/FAMILY/torch-* and DIR/FAMILY/dist-* are the same model at
+several splits, in Megatron's formats `torch` and `torch_dist`. The model is written down once with
+Megatron's rules, fused and whole, and then cut by one rule per tensor; nothing here knows how
+Helios does it. Exit status 77: torch is missing.
 
-For some families they also hold optimizer state (torch-*, dist-state-*). Each element of state is a function of its
-parameter's element, so that state can be fused and cut as parameters are. DIR/FAMILY/state/KIND is the Hugging Face
-checkpoint of all state of one kind.
+For some families they also hold optimizer state (torch-*, dist-state-*). Each element of state is a
+function of its parameter's element, so that state can be fused and cut as parameters are.
+DIR/FAMILY/state/KIND is the Hugging Face checkpoint of all state of one kind.
 """
 import argparse
 import http
@@ -33,7 +34,8 @@ DTYPE = torch.bfloat16
 NAMES = {torch.bfloat16: "BF16", torch.float32: "F32"}
 
 
-# The state of a parameter's element; where there is an FP32 copy, its bits differ from the parameter's.
+# The state of a parameter's element; where there is an FP32 copy, its bits differ from the
+# parameter's.
 KINDS = {
     "exp_avg": lambda t: t.float() * 3 + 1,
     "exp_avg_sq": lambda t: t.float() ** 2 + 2,
@@ -68,16 +70,16 @@ def write_safetensors(path, tensors):
 
 
 class Model:
-    """hf: the Hugging Face tensors. The others: {Megatron's name under the local spec: (whole tensor, rule)}."""
+    """hf: the Hugging Face tensors. The others: {Megatron's name under the local spec: (whole
+    tensor, rule)}."""
 
     def __init__(self, config, args):
         self.config, self.hf = config, {}
         self.embedding, self.head = {}, {}
         self.layers = [{} for _ in range(LAYERS)]
         self.experts = [[] for _ in range(LAYERS)]  # of each layer, each expert
-        self.mtp = (
-            []
-        )  # layers that predict more tokens: (tensors beside the layer, the layer, its experts)
+        # layers that predict more tokens: (tensors beside the layer, the layer, its experts)
+        self.mtp = []
         self.tied = self.with_state = False
         self.own_config = False  # args do not tell which family it is
         self.args = {
@@ -97,6 +99,15 @@ class Model:
         self.hf[name] = rand(*shape, dtype=dtype)
         return self.hf[name]
 
+    def whole(self, *args, **kwargs):
+        return self.take(*args, **kwargs), "whole"
+
+    def rows(self, *args):
+        return self.take(*args), "rows"
+
+    def columns(self, *args):
+        return self.take(*args), "columns"
+
     def tie(self):
         self.tied = True
         self.args["untie_embeddings_and_output_weights"] = False
@@ -110,9 +121,9 @@ def by_group(q, k, v, groups):
 
 def ends(m, embed, norm, head, biases=False):
     m.embedding["embedding.word_embeddings.weight"] = m.take(embed, VOCAB, HIDDEN), "vocab"
-    m.head["decoder.final_layernorm.weight"] = m.take(norm + ".weight", HIDDEN), "whole"
+    m.head["decoder.final_layernorm.weight"] = m.whole(norm + ".weight", HIDDEN)
     if biases:
-        m.head["decoder.final_layernorm.bias"] = m.take(norm + ".bias", HIDDEN), "whole"
+        m.head["decoder.final_layernorm.bias"] = m.whole(norm + ".bias", HIDDEN)
     if head and not m.tied:
         m.head["output_layer.weight"] = m.take(head, VOCAB, HIDDEN), "vocab"
 
@@ -125,13 +136,9 @@ def attention(m, p, out, dim, bias=False, norms=False, groups=GROUPS):
         b = [m.take(f"{p}self_attn.{x}_proj.bias", n) for x, n in rows.items()]
         out["self_attention.linear_qkv.bias"] = by_group(*b, groups), "rows"
     for x in "qk" if norms else "":
-        out[f"self_attention.{x}_layernorm.weight"] = (
-            m.take(f"{p}self_attn.{x}_norm.weight", dim),
-            "whole",
-        )
-    out["self_attention.linear_proj.weight"] = (
-        m.take(p + "self_attn.o_proj.weight", HIDDEN, HEADS * dim),
-        "columns",
+        out[f"self_attention.{x}_layernorm.weight"] = m.whole(f"{p}self_attn.{x}_norm.weight", dim)
+    out["self_attention.linear_proj.weight"] = m.columns(
+        p + "self_attn.o_proj.weight", HIDDEN, HEADS * dim
     )
 
 
@@ -194,12 +201,9 @@ def llama(kind="llama", tied=False, dim=8, bias=False, norms=False):
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
     for i, out in enumerate(m.layers):
         p = f"model.layers.{i}."
-        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        out["input_layernorm.weight"] = m.whole(p + "input_layernorm.weight", HIDDEN)
         attention(m, p, out, dim, bias, norms)
-        out["pre_mlp_layernorm.weight"] = (
-            m.take(p + "post_attention_layernorm.weight", HIDDEN),
-            "whole",
-        )
+        out["pre_mlp_layernorm.weight"] = m.whole(p + "post_attention_layernorm.weight", HIDDEN)
         mlp(m, p + "mlp.", "mlp.", out, FFN)
     return m
 
@@ -214,20 +218,15 @@ def gemma():
     ends(m, "model.embed_tokens.weight", "model.norm", None)
     for i, out in enumerate(m.layers):
         p = f"model.layers.{i}."
-        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        out["input_layernorm.weight"] = m.whole(p + "input_layernorm.weight", HIDDEN)
         attention(m, p, out, 8)
-        out["self_attention.linear_proj.post_layernorm.weight"] = (
-            m.take(p + "post_attention_layernorm.weight", HIDDEN),
-            "whole",
+        out["self_attention.linear_proj.post_layernorm.weight"] = m.whole(
+            p + "post_attention_layernorm.weight", HIDDEN
         )
-        out["pre_mlp_layernorm.weight"] = (
-            m.take(p + "pre_feedforward_layernorm.weight", HIDDEN),
-            "whole",
-        )
+        out["pre_mlp_layernorm.weight"] = m.whole(p + "pre_feedforward_layernorm.weight", HIDDEN)
         mlp(m, p + "mlp.", "mlp.", out, FFN)
-        out["mlp.linear_fc2.post_layernorm.weight"] = (
-            m.take(p + "post_feedforward_layernorm.weight", HIDDEN),
-            "whole",
+        out["mlp.linear_fc2.post_layernorm.weight"] = m.whole(
+            p + "post_feedforward_layernorm.weight", HIDDEN
         )
     return m
 
@@ -255,12 +254,12 @@ def gpt2():
     )
     m.tie()
     ends(m, "wte.weight", "ln_f", None, biases=True)
-    m.embedding["embedding.position_embeddings.weight"] = m.take("wpe.weight", 64, HIDDEN), "whole"
+    m.embedding["embedding.position_embeddings.weight"] = m.whole("wpe.weight", 64, HIDDEN)
     for i, out in enumerate(m.layers):
         p = f"h.{i}."
         for kind, shape in (("weight", (HIDDEN,)), ("bias", (HIDDEN,))):
-            out["input_layernorm." + kind] = m.take(f"{p}ln_1.{kind}", *shape), "whole"
-            out["pre_mlp_layernorm." + kind] = m.take(f"{p}ln_2.{kind}", *shape), "whole"
+            out["input_layernorm." + kind] = m.whole(f"{p}ln_1.{kind}", *shape)
+            out["pre_mlp_layernorm." + kind] = m.whole(f"{p}ln_2.{kind}", *shape)
         q, k, v = m.take(p + "attn.c_attn.weight", HIDDEN, 3 * HIDDEN).t().chunk(3)
         out["self_attention.linear_qkv.weight"] = by_group(q, k, v, HEADS), "rows"
         q, k, v = m.take(p + "attn.c_attn.bias", 3 * HIDDEN).chunk(3)
@@ -269,11 +268,11 @@ def gpt2():
             m.take(p + "attn.c_proj.weight", HIDDEN, HIDDEN).t(),
             "columns",
         )
-        out["self_attention.linear_proj.bias"] = m.take(p + "attn.c_proj.bias", HIDDEN), "whole"
+        out["self_attention.linear_proj.bias"] = m.whole(p + "attn.c_proj.bias", HIDDEN)
         out["mlp.linear_fc1.weight"] = m.take(p + "mlp.c_fc.weight", HIDDEN, FFN).t(), "rows"
-        out["mlp.linear_fc1.bias"] = m.take(p + "mlp.c_fc.bias", FFN), "rows"
+        out["mlp.linear_fc1.bias"] = m.rows(p + "mlp.c_fc.bias", FFN)
         out["mlp.linear_fc2.weight"] = m.take(p + "mlp.c_proj.weight", FFN, HIDDEN).t(), "columns"
-        out["mlp.linear_fc2.bias"] = m.take(p + "mlp.c_proj.bias", HIDDEN), "whole"
+        out["mlp.linear_fc2.bias"] = m.whole(p + "mlp.c_proj.bias", HIDDEN)
     return m
 
 
@@ -303,30 +302,21 @@ def neox():
         p = f"gpt_neox.layers.{i}."
         for kind in ("weight", "bias"):
             tail = (HIDDEN,) if kind == "weight" else ()
-            out["input_layernorm." + kind] = m.take(f"{p}input_layernorm.{kind}", HIDDEN), "whole"
-            out["pre_mlp_layernorm." + kind] = (
-                m.take(f"{p}post_attention_layernorm.{kind}", HIDDEN),
-                "whole",
+            out["input_layernorm." + kind] = m.whole(f"{p}input_layernorm.{kind}", HIDDEN)
+            out["pre_mlp_layernorm." + kind] = m.whole(
+                f"{p}post_attention_layernorm.{kind}", HIDDEN
             )
             # Already ordered by head: q, k, v of the first head, of the second, ...
-            out["self_attention.linear_qkv." + kind] = (
-                m.take(f"{p}attention.query_key_value.{kind}", 3 * HIDDEN, *tail),
-                "rows",
+            out["self_attention.linear_qkv." + kind] = m.rows(
+                f"{p}attention.query_key_value.{kind}", 3 * HIDDEN, *tail
             )
-            out["mlp.linear_fc1." + kind] = (
-                m.take(f"{p}mlp.dense_h_to_4h.{kind}", FFN, *tail),
-                "rows",
-            )
-        out["self_attention.linear_proj.weight"] = (
-            m.take(p + "attention.dense.weight", HIDDEN, HIDDEN),
-            "columns",
+            out["mlp.linear_fc1." + kind] = m.rows(f"{p}mlp.dense_h_to_4h.{kind}", FFN, *tail)
+        out["self_attention.linear_proj.weight"] = m.columns(
+            p + "attention.dense.weight", HIDDEN, HIDDEN
         )
-        out["self_attention.linear_proj.bias"] = m.take(p + "attention.dense.bias", HIDDEN), "whole"
-        out["mlp.linear_fc2.weight"] = (
-            m.take(p + "mlp.dense_4h_to_h.weight", HIDDEN, FFN),
-            "columns",
-        )
-        out["mlp.linear_fc2.bias"] = m.take(p + "mlp.dense_4h_to_h.bias", HIDDEN), "whole"
+        out["self_attention.linear_proj.bias"] = m.whole(p + "attention.dense.bias", HIDDEN)
+        out["mlp.linear_fc2.weight"] = m.columns(p + "mlp.dense_4h_to_h.weight", HIDDEN, FFN)
+        out["mlp.linear_fc2.bias"] = m.whole(p + "mlp.dense_4h_to_h.bias", HIDDEN)
     return m
 
 
@@ -352,16 +342,10 @@ def mixtral():
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
     for i, out in enumerate(m.layers):
         p = f"model.layers.{i}."
-        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        out["input_layernorm.weight"] = m.whole(p + "input_layernorm.weight", HIDDEN)
         attention(m, p, out, 8)
-        out["pre_mlp_layernorm.weight"] = (
-            m.take(p + "post_attention_layernorm.weight", HIDDEN),
-            "whole",
-        )
-        out["mlp.router.weight"] = (
-            m.take(p + "block_sparse_moe.gate.weight", EXPERTS, HIDDEN),
-            "whole",
-        )
+        out["pre_mlp_layernorm.weight"] = m.whole(p + "post_attention_layernorm.weight", HIDDEN)
+        out["mlp.router.weight"] = m.whole(p + "block_sparse_moe.gate.weight", EXPERTS, HIDDEN)
         m.experts[i] = [
             gated(m, f"{p}block_sparse_moe.experts.{e}.", ("w1", "w3", "w2"), MOE_FFN)
             for e in range(EXPERTS)
@@ -391,36 +375,32 @@ def qwen_moe(kind):
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
     for i, out in enumerate(m.layers):
         p = f"model.layers.{i}."
-        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        out["input_layernorm.weight"] = m.whole(p + "input_layernorm.weight", HIDDEN)
         attention(m, p, out, 8, bias=not new, norms=new)
-        out["pre_mlp_layernorm.weight"] = (
-            m.take(p + "post_attention_layernorm.weight", HIDDEN),
-            "whole",
-        )
+        out["pre_mlp_layernorm.weight"] = m.whole(p + "post_attention_layernorm.weight", HIDDEN)
         if i in dense:
             mlp(m, p + "mlp.", "mlp.", out, FFN)
             continue
-        out["mlp.router.weight"] = m.take(p + "mlp.gate.weight", EXPERTS, HIDDEN), "whole"
+        out["mlp.router.weight"] = m.whole(p + "mlp.gate.weight", EXPERTS, HIDDEN)
         m.experts[i] = [gated(m, f"{p}mlp.experts.{e}.", PLAIN, MOE_FFN) for e in range(EXPERTS)]
         if not new:
             mlp(m, p + "mlp.shared_expert.", "mlp.shared_experts.", out, 2 * MOE_FFN)
-            out["mlp.shared_experts.gate_weight"] = (
-                m.take(p + "mlp.shared_expert_gate.weight", 1, HIDDEN),
-                "whole",
+            out["mlp.shared_experts.gate_weight"] = m.whole(
+                p + "mlp.shared_expert_gate.weight", 1, HIDDEN
             )
     return m
 
 
 def more_tokens(m, head, layer):
-    """A layer that predicts one more token, with the tensors beside it; Hugging Face repeats embedding and head in
-    it."""
+    """A layer that predicts one more token, with the tensors beside it; Hugging Face repeats
+    embedding and head in it."""
     p, out = f"model.layers.{LAYERS}.", {}
     beside = {
         name + ".weight": (m.take(p + name + ".weight", HIDDEN), "whole")
         for name in ("enorm", "hnorm")
     }
-    beside["eh_proj.weight"] = m.take(p + "eh_proj.weight", HIDDEN, 2 * HIDDEN), "rows"
-    beside["final_layernorm.weight"] = m.take(p + "shared_head.norm.weight", HIDDEN), "whole"
+    beside["eh_proj.weight"] = m.rows(p + "eh_proj.weight", HIDDEN, 2 * HIDDEN)
+    beside["final_layernorm.weight"] = m.whole(p + "shared_head.norm.weight", HIDDEN)
     m.hf[p + "embed_tokens.weight"] = m.hf["model.embed_tokens.weight"]
     m.hf[p + "shared_head.head.weight"] = m.hf[head]
     m.mtp.append((beside, out, layer(LAYERS, out)))
@@ -454,12 +434,9 @@ def glm(kind="glm4_moe"):
 
     def layer(i, out):
         p = f"model.layers.{i}."
-        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        out["input_layernorm.weight"] = m.whole(p + "input_layernorm.weight", HIDDEN)
         attention(m, p, out, 8, bias=True, norms=True)
-        out["pre_mlp_layernorm.weight"] = (
-            m.take(p + "post_attention_layernorm.weight", HIDDEN),
-            "whole",
-        )
+        out["pre_mlp_layernorm.weight"] = m.whole(p + "post_attention_layernorm.weight", HIDDEN)
         return routed(m, p, i, out, True)
 
     m.experts = [layer(i, out) for i, out in enumerate(m.layers)]
@@ -472,11 +449,10 @@ def routed(m, p, i, out, bias):
     if i == 0:
         mlp(m, p + "mlp.", "mlp.", out, FFN)
         return []
-    out["mlp.router.weight"] = m.take(p + "mlp.gate.weight", EXPERTS, HIDDEN), "whole"
+    out["mlp.router.weight"] = m.whole(p + "mlp.gate.weight", EXPERTS, HIDDEN)
     if bias:
-        out["mlp.router.expert_bias"] = (
-            m.take(p + "mlp.gate.e_score_correction_bias", EXPERTS, dtype=torch.float32),
-            "whole",
+        out["mlp.router.expert_bias"] = m.whole(
+            p + "mlp.gate.e_score_correction_bias", EXPERTS, dtype=torch.float32
         )
     experts = [gated(m, f"{p}mlp.experts.{e}.", PLAIN, MOE_FFN) for e in range(EXPERTS)]
     mlp(m, p + "mlp.shared_experts.", "mlp.shared_experts.", out, MOE_FFN)
@@ -538,34 +514,23 @@ def deepseek(kind, mtp=False):
     def layer(i, out):
         p, a = f"model.layers.{i}.", "self_attention."
         s = p + "self_attn."
-        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        out["input_layernorm.weight"] = m.whole(p + "input_layernorm.weight", HIDDEN)
         rows = HEADS * (nope + rope)
         if v3:
-            out[a + "linear_q_down_proj.weight"] = (
-                m.take(s + "q_a_proj.weight", q_lora, HIDDEN),
-                "whole",
-            )
-            out[a + "q_layernorm.weight"] = m.take(s + "q_a_layernorm.weight", q_lora), "whole"
-            out[a + "linear_q_up_proj.weight"] = m.take(s + "q_b_proj.weight", rows, q_lora), "rows"
+            out[a + "linear_q_down_proj.weight"] = m.whole(s + "q_a_proj.weight", q_lora, HIDDEN)
+            out[a + "q_layernorm.weight"] = m.whole(s + "q_a_layernorm.weight", q_lora)
+            out[a + "linear_q_up_proj.weight"] = m.rows(s + "q_b_proj.weight", rows, q_lora)
         else:
-            out[a + "linear_q_proj.weight"] = m.take(s + "q_proj.weight", rows, HIDDEN), "rows"
-        out[a + "linear_kv_down_proj.weight"] = (
-            m.take(s + "kv_a_proj_with_mqa.weight", kv_lora + rope, HIDDEN),
-            "whole",
+            out[a + "linear_q_proj.weight"] = m.rows(s + "q_proj.weight", rows, HIDDEN)
+        out[a + "linear_kv_down_proj.weight"] = m.whole(
+            s + "kv_a_proj_with_mqa.weight", kv_lora + rope, HIDDEN
         )
-        out[a + "kv_layernorm.weight"] = m.take(s + "kv_a_layernorm.weight", kv_lora), "whole"
-        out[a + "linear_kv_up_proj.weight"] = (
-            m.take(s + "kv_b_proj.weight", HEADS * (nope + v_dim), kv_lora),
-            "rows",
+        out[a + "kv_layernorm.weight"] = m.whole(s + "kv_a_layernorm.weight", kv_lora)
+        out[a + "linear_kv_up_proj.weight"] = m.rows(
+            s + "kv_b_proj.weight", HEADS * (nope + v_dim), kv_lora
         )
-        out[a + "linear_proj.weight"] = (
-            m.take(s + "o_proj.weight", HIDDEN, HEADS * v_dim),
-            "columns",
-        )
-        out["pre_mlp_layernorm.weight"] = (
-            m.take(p + "post_attention_layernorm.weight", HIDDEN),
-            "whole",
-        )
+        out[a + "linear_proj.weight"] = m.columns(s + "o_proj.weight", HIDDEN, HEADS * v_dim)
+        out["pre_mlp_layernorm.weight"] = m.whole(p + "post_attention_layernorm.weight", HIDDEN)
         return routed(m, p, i, out, v3)
 
     m.experts = [layer(i, out) for i, out in enumerate(m.layers)]
@@ -591,7 +556,7 @@ FAMILIES = {
 }
 
 
-# ---- cutting ---------------------------------------------------------------------------------------
+# ---- cutting ----
 
 
 def padded(tensor, rows):
@@ -678,7 +643,7 @@ def write_config(m, directory):
         (directory / "config.json").write_text(json.dumps(m.config))
 
 
-# ---- optimizer state -------------------------------------------------------------------------------
+# ---- optimizer state ----
 
 
 def trained(name):
@@ -686,13 +651,14 @@ def trained(name):
 
 
 def group_of(name, tensor, experts):
-    """(experts, weight decay): how Megatron sorts parameters into groups. Experts have groups of their own if they are
-    not on every rank."""
+    """(experts, weight decay): how Megatron sorts parameters into groups. Experts have groups of
+    their own if they are not on every rank."""
     return experts and ".mlp.experts." in name, tensor.dim() > 1 and not name.endswith(".bias")
 
 
 def adam(named, number, fp32_main=True):
-    """State of torch.optim.Adam for the (name, parameter) pairs of each group, numbered from 0 as in state_dict()."""
+    """State of torch.optim.Adam for the (name, parameter) pairs of each group, numbered from 0 as
+    in state_dict()."""
     state, groups, main = {}, [], []
     for (experts, decays), members in named.items():
         first = len(state)
@@ -718,8 +684,8 @@ def adam(named, number, fp32_main=True):
 
 
 def optimizer_of(chunks, split):
-    """What Float16OptimizerWithFloat16Params saves, or for FP32 parameters FP32Optimizer. With EP > 1 there is another
-    one for experts."""
+    """What Float16OptimizerWithFloat16Params saves, or for FP32 parameters FP32Optimizer. With EP >
+    1 there is another one for experts."""
     named = {}
     for chunk in chunks:
         for name, tensor in chunk.items():
@@ -744,11 +710,12 @@ def write_states(m, directory):
         )
 
 
-# ---- torch -----------------------------------------------------------------------------------------
+# ---- torch ----
 
 
 def add_layer(state, prefix, layer, experts, split, place):
-    """Adds a layer of one rank; place is (tp, ep). In Megatron's modules the shared experts come after the others."""
+    """Adds a layer of one rank; place is (tp, ep). In Megatron's modules the shared experts come
+    after the others."""
     (tp, ep), etp, te = place, split["etp"] or split["tp"], split["te"]
     shared = {
         name: cut(value, split["tp"], tp)
@@ -756,11 +723,8 @@ def add_layer(state, prefix, layer, experts, split, place):
         if "shared_experts" in name
     }
     for name, value in layer.items():
-        name = (
-            te_name(name, "self_attention.linear_kv_down_proj.weight" in layer, experts)
-            if te
-            else name
-        )
+        if te:
+            name = te_name(name, "self_attention.linear_kv_down_proj.weight" in layer, experts)
         if name not in shared:
             state[prefix + name] = cut(value, split["tp"], tp)
     count = len(experts) // split["ep"]
@@ -773,7 +737,8 @@ def add_layer(state, prefix, layer, experts, split, place):
 
 
 def add_more_tokens(m, state, split, place, embedding):
-    """On the last stage, which then has the embedding, too. Newer versions name the layer mtp_model_layer."""
+    """On the last stage, which then has the embedding, too. Newer versions name the layer
+    mtp_model_layer."""
     for i, (beside, layer, experts) in enumerate(m.mtp):
         for name, value in beside.items():
             state[f"mtp.layers.{i}.{name}"] = cut(value, split["tp"], place[0])
@@ -795,14 +760,8 @@ def rank_state(m, split, place, embedding, head):
     for chunk in range(chunks):
         for local in range(each):
             number = (chunk * split["pp"] + pp) * each + local
-            add_layer(
-                state[chunk],
-                f"decoder.layers.{local}.",
-                m.layers[number],
-                m.experts[number],
-                split,
-                (tp, ep),
-            )
+            layer, experts, prefix = m.layers[number], m.experts[number], f"decoder.layers.{local}."
+            add_layer(state[chunk], prefix, layer, experts, split, (tp, ep))
     if pp == split["pp"] - 1:
         for name, value in head.items():
             state[-1][name] = cut(value, split["tp"], tp)
@@ -820,12 +779,9 @@ def write_torch(m, directory, folder="iter_0000010", iteration=10, **given):
     args = namespace(m, split, rows)
     etp = split["etp"] or split["tp"]
     replicas = max(1, etp * split["ep"] // split["tp"])
+    # Megatron counts ranks tp first, then dp
     places = {
-        (
-            pp,
-            tp,
-            (tp + split["tp"] * dp) // etp % split["ep"],
-        )  # Megatron counts ranks tp first, then dp
+        (pp, tp, (tp + split["tp"] * dp) // etp % split["ep"])
         for pp in range(split["pp"])
         for tp in range(split["tp"])
         for dp in range(replicas)
@@ -864,27 +820,24 @@ def write_torch(m, directory, folder="iter_0000010", iteration=10, **given):
     write_config(m, directory)
 
 
-# ---- torch_dist ------------------------------------------------------------------------------------
+# ---- torch_dist ----
 
+# ShardedObjects
 OBJECTS = (
     "decoder.layers.self_attention.linear_qkv._extra_state/shard_0_4",
     "rng_state/shard_0.0_1.1",
-)  # ShardedObjects
+)
 
 
 class Dcp:
-    """The folder of a PyTorch distributed checkpoint, written rank by rank with torch 2's class names. Megatron-core
-    0.15 has its own Metadata; earlier versions put mcore_data into torch's."""
+    """The folder of a PyTorch distributed checkpoint, written rank by rank with torch 2's class
+    names. Megatron-core 0.15 has its own Metadata; earlier versions put mcore_data into torch's."""
 
     def __init__(self, directory, mcore=False):
-        metadata, filesystem = (
-            "torch.distributed.checkpoint.metadata",
-            "torch.distributed.checkpoint.filesystem",
-        )
+        checkpoint = "torch.distributed.checkpoint"
+        metadata, filesystem = f"{checkpoint}.metadata", f"{checkpoint}.filesystem"
         strategies = "megatron.core.dist_checkpointing.strategies.torch"
-        torch_files.modules(
-            "torch.distributed.checkpoint", metadata, filesystem, "megatron", strategies
-        )
+        torch_files.modules(checkpoint, metadata, filesystem, "megatron", strategies)
         self.chunk = torch_files.fake(metadata, "ChunkStorageMetadata", "offsets", "sizes")
         self.info = torch_files.fake(
             metadata, "TensorStorageMetadata", "properties", "size", "chunks"
@@ -908,18 +861,14 @@ class Dcp:
         self.storage_meta = torch_files.fake(metadata, "StorageMeta", "checkpoint_id", "save_id")
         self.metadata = torch_files.fake(
             *(strategies, "MCoreMetadata") if mcore else (metadata, "Metadata"),
-            "state_dict_metadata",
-            "planner_data",
-            "storage_data",
-            "storage_meta",
-            "version",
-            "mcore_data",
+            *("state_dict_metadata", "planner_data", "storage_data"),
+            *("storage_meta", "version", "mcore_data"),
         )
         self.directory, self.files, self.members, self.places = directory, {}, {}, {}
 
     def put(self, rank, name, whole, begin, tensor):
-        """Rank `rank` writes the piece of `name`, of shape `whole`, that begins there; the first rank to write it
-        counts."""
+        """Rank `rank` writes the piece of `name`, of shape `whole`, that begins there; the first
+        rank to write it counts."""
         info = self.members.setdefault(
             name, self.info(self.properties(tensor.dtype, False), torch.Size(whole), [])
         )
@@ -950,23 +899,14 @@ class Dcp:
             for name, info in self.members.items()
             if name not in OBJECTS
         }
-        (self.directory / ".metadata").write_bytes(
-            pickle.dumps(
-                self.metadata(
-                    self.members,
-                    None,
-                    self.places,
-                    self.storage_meta(None, "id"),
-                    "1.0.0",
-                    mcore_data,
-                )
-            )
-        )
+        meta = self.storage_meta(None, "id")
+        made = self.metadata(self.members, None, self.places, meta, "1.0.0", mcore_data)
+        (self.directory / ".metadata").write_bytes(pickle.dumps(made))
 
 
 class OwnDcp:
-    """The same with torch's own writer, as Megatron calls it: a ShardedTensor for each name. One process holds all
-    shards."""
+    """The same with torch's own writer, as Megatron calls it: a ShardedTensor for each name. One
+    process holds all shards."""
 
     def __init__(self, directory):
         self.directory, self.shards = directory, {}
@@ -1012,9 +952,9 @@ class OwnDcp:
 
 
 class WithState:
-    """Each parameter's state beside it: with its shape, as `fully_reshardable` and other optimizers save it, or `flat`,
-    as fully_sharded_model_space did: a block of the parameter as a vector, divided roughly in halves between two data
-    ranks."""
+    """Each parameter's state beside it: with its shape, as `fully_reshardable` and other optimizers
+    save it, or `flat`, as fully_sharded_model_space did: a block of the parameter as a vector,
+    divided roughly in halves between two data ranks."""
 
     def __init__(self, out, flat, main="param", chained=""):
         self.out, self.flat, self.main, self.chained = out, flat, main, chained
@@ -1028,27 +968,22 @@ class WithState:
             if not self.flat:
                 self.out.put(rank, key, whole, begin, of(tensor))
                 continue
-            blocks, at = [n // size for n, size in zip(whole, tensor.shape)], [
-                b // size for b, size in zip(begin, tensor.shape)
-            ]
+            blocks = [n // size for n, size in zip(whole, tensor.shape)]
+            at = [b // size for b, size in zip(begin, tensor.shape)]
             vector, half = of(tensor).reshape(*[1] * tensor.dim(), -1), tensor.numel() * 3 // 7
             for low, high in ((0, half), (half, tensor.numel())):
                 if low < high:
-                    self.out.put(
-                        rank + 100 * (low > 0),
-                        key,
-                        (*blocks, tensor.numel()),
-                        (*at, low),
-                        vector[..., low:high],
-                    )
+                    shape, piece = (*blocks, tensor.numel()), vector[..., low:high]
+                    self.out.put(rank + 100 * (low > 0), key, shape, (*at, low), piece)
 
     def close(self):
         self.out.close()
 
 
 def put_cut(out, rank, name, value, share, axes=(), where=(), singles=False):
-    """A rank's share (ranks, number); the axes of layers and experts are in front of the matrix. Gate and up of
-    linear_fc1 are two pieces, or two tensors if each tensor is of one layer and expert."""
+    """A rank's share (ranks, number); the axes of layers and experts are in front of the matrix.
+    Gate and up of linear_fc1 are two pieces, or two tensors if each tensor is of one layer and
+    expert."""
     (tensor, rule), (ranks, number) = value, share
     halves = tensor if rule == "pairs" else [tensor]
     for i, half in enumerate(halves):
@@ -1062,47 +997,30 @@ def put_cut(out, rank, name, value, share, axes=(), where=(), singles=False):
             at[0] += i * len(half)
             whole[0] *= 2
         half_name = name + ("_w", "_v")[i] if rule == "pairs" and singles else name
-        out.put(
-            rank,
-            half_name,
-            (*axes, *whole),
-            (*where, *at),
-            part.reshape(*[1] * len(axes), *part.shape),
-        )
+        piece = part.reshape(*[1] * len(axes), *part.shape)
+        out.put(rank, half_name, (*axes, *whole), (*where, *at), piece)
 
 
 def put_layer(out, rank, prefix, layer, experts, split, t, axis=None):
-    """`axis`: (layers, this layer) in front of each tensor; without it the number is in the prefix."""
+    """`axis`: (layers, this layer) in front of each tensor; without it the number is in the
+    prefix."""
     axes, where = ((axis[0],), (axis[1],)) if axis else ((), ())
     etp, singles = split["etp"] or split["tp"], split["singles"]
     latent = "self_attention.linear_kv_down_proj.weight" in layer
     for name, value in layer.items():
-        # The local spec maps its names to those of Transformer Engine, even where that has a norm of its own.
+        # The local spec maps its names to those of Transformer Engine, even where that has a norm
+        # of its own.
         name = te_name(name, latent, experts if split["te"] else [])
         put_cut(out, rank, prefix + name, value, (split["tp"], t), axes, where, singles)
     for e, expert in enumerate(experts):
         for name, value in expert.items():
+            share = (etp, t % etp)
             if singles:
-                put_cut(
-                    out,
-                    rank,
-                    f"{prefix}mlp.experts.experts.{e}.{name}",
-                    value,
-                    (etp, t % etp),
-                    axes,
-                    where,
-                    True,
-                )
+                name = f"{prefix}mlp.experts.experts.{e}.{name}"
+                put_cut(out, rank, name, value, share, axes, where, True)
             else:
-                put_cut(
-                    out,
-                    rank,
-                    f"{prefix}mlp.experts.experts.{name}",
-                    value,
-                    (etp, t % etp),
-                    (*axes, len(experts)),
-                    (*where, e),
-                )
+                name = f"{prefix}mlp.experts.experts.{name}"
+                put_cut(out, rank, name, value, share, (*axes, len(experts)), (*where, e))
 
 
 def put_rank(m, out, split, place, ends):
@@ -1115,16 +1033,9 @@ def put_rank(m, out, split, place, ends):
             put_cut(out, rank, name, value, (tp, t))
     for number in range(pp * each, (pp + 1) * each):
         prefix = "decoder.layers." if alike else f"decoder.layers.{number}."
-        put_layer(
-            out,
-            rank,
-            prefix,
-            m.layers[number],
-            m.experts[number],
-            split,
-            t,
-            (LAYERS, number) if alike else None,
-        )
+        layer, experts = m.layers[number], m.experts[number]
+        axis = (LAYERS, number) if alike else None
+        put_layer(out, rank, prefix, layer, experts, split, t, axis)
     if pp < split["pp"] - 1:
         return
     for name, value in ends[1].items():
@@ -1136,17 +1047,13 @@ def put_rank(m, out, split, place, ends):
 
 
 def put_optimizer(out):
-    """Megatron's distributed optimizer: tensors with the parameters' names, and a buffer with holes."""
-    out.put(
-        0,
-        "optimizer.state.exp_avg.decoder.final_layernorm.weight",
-        (HIDDEN,),
-        (0,),
-        torch.ones(HIDDEN),
-    )
+    """Megatron's distributed optimizer: tensors with the parameters' names, and a buffer with
+    holes."""
+    norm = "optimizer.state.exp_avg.decoder.final_layernorm.weight"
+    out.put(0, norm, (HIDDEN,), (0,), torch.ones(HIDDEN))
     buffer = (
-        "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16,"
-        " torch.float32).bucket_idx_0.exp_avg"
+        "optimizer.distributed.dp_group_idx_0.gbuf_idx_0"
+        ".dtype_(torch.bfloat16, torch.float32).bucket_idx_0.exp_avg"
     )
     out.put(0, buffer, (256,), (0,), torch.ones(100))
 
@@ -1206,29 +1113,13 @@ def write_family(directory, name):
     if m.with_state:
         write_states(m, directory / "state")
         write_dist(m, directory / "dist-state-1", tp=2, pp=2, state={"flat": False})
-        write_dist(
-            m,
-            directory / "dist-state-2",
-            tp=2,
-            pp=2,
-            state={"flat": True, "main": "fp32_param", "chained": "chained_0."},
-        )
-        write_dist(
-            m,
-            directory / "dist-state-3",
-            tp=4,
-            singles=True,
-            state={"flat": False, "main": "fp32_param"},
-        )
+        state = {"flat": True, "main": "fp32_param", "chained": "chained_0."}
+        write_dist(m, directory / "dist-state-2", tp=2, pp=2, state=state)
+        state = {"flat": False, "main": "fp32_param"}
+        write_dist(m, directory / "dist-state-3", tp=4, singles=True, state=state)
     if torch.__version__.startswith("1.13"):
-        write_dist(
-            m,
-            directory / "dist-5",
-            tp=2,
-            pp=2,
-            te=m.args.get("multi_latent_attention", False),
-            own=True,
-        )
+        latent = m.args.get("multi_latent_attention", False)
+        write_dist(m, directory / "dist-5", tp=2, pp=2, te=latent, own=True)
     if "num_experts" in m.args:
         write_torch(m, directory / "torch-5", tp=2, pp=2, ep=2, te=False)
         write_torch(m, directory / "torch-6", tp=2, ep=4, etp=1)

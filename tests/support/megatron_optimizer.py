@@ -1,4 +1,5 @@
-"""Stand-ins for Megatron-LM's objects in a training: a chunk of a model, and its distributed optimizer. Needs torch."""
+"""Stand-ins for Megatron-LM's objects in a training: a chunk of a model, and its distributed
+optimizer. Needs torch."""
 from __future__ import annotations
 
 import types
@@ -19,8 +20,9 @@ class Chunk:
 
 
 class Distributed:
-    """The attributes of Megatron-core's DistributedOptimizer, built by its rules: buckets of parameters, the last
-    parameter first, padded to a multiple of the data ranks, each of which owns one range."""
+    """The attributes of Megatron-core's DistributedOptimizer, built by its rules: buckets of
+    parameters, the last parameter first, padded to a multiple of the data ranks, each of which owns
+    one range."""
 
     def __init__(self, chunk, dp, dp_size, inner=torch.optim.Adam, instance=0):
         self.config = types.SimpleNamespace(use_precision_aware_optimizer=False)

@@ -1,7 +1,8 @@
-"""What a script of tests/e2e needs; if it is missing, prints what and exits with the status that CTest counts as
-skipped.
+"""What a script of tests/e2e needs; if it is missing, prints what and exits with the status that
+CTest counts as skipped.
 
-Importing this makes python/, tests/ and tests/support/ importable, and leaves no bytecode in the tree.
+Importing this makes python/, tests/ and tests/support/ importable, and leaves no bytecode in the
+tree.
 """
 import os
 import pathlib
@@ -43,8 +44,8 @@ def command(script: object, *arguments: object) -> list[str]:
 
 
 def job_command(script: object) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of ranks that run this way. A rank's own process then only waits: for ranks whose pid,
-    cgroup and signals the test does not check."""
+    """Command and environment of ranks that run this way. A rank's own process then only waits: for
+    ranks whose pid, cgroup and signals the test does not check."""
     told = os.environ.get("TESTS_TORCH")
     if told is None:  # run by hand: each rank would start a process with torch of its own
         return [sys.executable, str(script)], {}

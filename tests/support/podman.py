@@ -1,5 +1,6 @@
-"""Podman for tests: where it can run, its images, and jobs in its containers. The scenarios run on this machine
-(tests/e2e/test_podman.py) and in a virtual one with cgroup v2 (tests/vm/test_podman_jobs.py)."""
+"""Podman for tests: where it can run, its images, and jobs in its containers. The scenarios run on
+this machine (tests/e2e/test_podman.py) and in a virtual one with cgroup v2
+(tests/vm/test_podman_jobs.py)."""
 import os
 import pathlib
 import shutil
@@ -13,11 +14,15 @@ from support.ports import free_port
 
 IMAGE = "helios-test:1"
 UNIFIED = "/sys/fs/cgroup/unified"
-GANG = (
-    "jobName: gang\ndockerImage: {image}\nparallelism: {{tensor_parallel_size: 2}}\nresources:"
-    " {{memory: 64MiB, ranks_per_slot: 1}}\nmounts: ['{dir}:/gate']\nstopGrace: 60s\ncommand:"
-    " [/bin/sh, -c, '{script}']\n"
-)
+GANG = """\
+jobName: gang
+dockerImage: {image}
+parallelism: {{tensor_parallel_size: 2}}
+resources: {{memory: 64MiB, ranks_per_slot: 1}}
+mounts: ['{dir}:/gate']
+stopGrace: 60s
+command: [/bin/sh, -c, '{script}']
+"""
 WAITS = "until [ -e /gate/%s ]; do sleep 0.5; done; "
 
 
@@ -33,13 +38,15 @@ def missing():
 
 
 def run_again(directory):
-    """Runs this program again where podman can run; returns its exit status. It gets a store of its own in `directory`
-    and, on a machine with both cgroup v1 and v2, v1 alone, because crun refuses both."""
+    """Runs this program again where podman can run; returns its exit status. It gets a store of its
+    own in `directory` and, on a machine with both cgroup v1 and v2, v1 alone, because crun refuses
+    both."""
     place = pathlib.Path(directory)
     (place / "storage.conf").write_text(
         f'[storage]\ndriver = "overlay"\ngraphroot = "{place}/graph"\nrunroot = "{place}/run"\n'
     )
-    # systemd is not needed; and the limits that podman raises by itself can exceed what root is allowed.
+    # systemd is not needed; and the limits that podman raises by itself can exceed what root is
+    # allowed.
     (place / "containers.conf").write_text(
         '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
         '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n'
@@ -65,17 +72,7 @@ def run_again(directory):
 def why_not():
     """Podman's message if it can't start a container; "" = it can."""
     tried = subprocess.run(
-        [
-            "podman",
-            "run",
-            "--rm",
-            "--network=host",
-            "--ipc=host",
-            "--init",
-            "--memory=67108864",
-            IMAGE,
-            "true",
-        ],
+        f"podman run --rm --network=host --ipc=host --init --memory=67108864 {IMAGE} true".split(),
         capture_output=True,
         text=True,
         timeout=600,
@@ -102,8 +99,8 @@ def containers():
 
 
 class Registry:
-    """Debian's docker-registry on this machine, which podman is configured to trust without TLS; `trust`: the
-    configuration file."""
+    """Debian's docker-registry on this machine, which podman is configured to trust without TLS;
+    `trust`: the configuration file."""
 
     def __init__(self, trust):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-registry-"))
@@ -145,8 +142,8 @@ class Registry:
 
 
 class Jobs:
-    """Jobs of a cluster whose executor is podman; `seconds`: limit for waits; `note`: called with results worth
-    reading."""
+    """Jobs of a cluster whose executor is podman; `seconds`: limit for waits; `note`: called with
+    results worth reading."""
 
     def __init__(self, cluster, seconds, note):
         self.c, self.seconds, self.note = cluster, seconds, note
@@ -201,7 +198,8 @@ class Jobs:
             assert self.c.log(job, rank) == "up\nbye\n", self.c.log(job, rank)
 
     def memory(self):
-        """Running out of memory names limit and rank, and shows the kernel's message where it can be read."""
+        """Running out of memory names limit and rank, and shows the kernel's message where it can
+        be read."""
         job = self.submit(
             "[ $GLOBAL_RANK = 0 ] || exec sleep 1000; dd if=/dev/zero of=/dev/null bs=300M count=1;"
             " exit 3"
@@ -219,7 +217,8 @@ class Jobs:
             assert "(dd)" in self.c.run("logs", "--first-failure", job).stdout
 
     def pinned(self, registry):
-        """An image is pinned when the job is submitted and pulled; the job keeps it when the tag moves."""
+        """An image is pinned when the job is submitted and pulled; the job keeps it when the tag
+        moves."""
         c, name = self.c, f"{registry.name}/train:1"
         one = registry.push("train:1", "one\n", self.seconds)
         job = self.submit(
@@ -253,7 +252,8 @@ class Jobs:
         assert all(word in why for word in words), why
 
     def outlive(self, away):
-        """Containers outlive the Agent; while the context makes podman unreachable, that is a warning."""
+        """Containers outlive the Agent; while the context makes podman unreachable, that is a
+        warning."""
         c = self.c
         job = self.submit("echo one; " + WAITS % "open" + "echo two; exit 6")
         pids = self.ranks(job)

@@ -3,10 +3,8 @@ import itertools
 import os
 import socket
 
-FIRST, COUNT = (
-    10000,
-    10000,
-)  # below the ephemeral range: no process gets one between the check and the server's start
+# Below the ephemeral range: no process gets one between the check and the server's start.
+FIRST, COUNT = 10000, 10000
 _numbers = itertools.count(os.getpid() * 16)  # each process tries its own numbers first
 
 

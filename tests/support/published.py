@@ -1,4 +1,5 @@
-"""Checkpoints as they are published: imported at two layouts, read at the other one, and exported bit for bit."""
+"""Checkpoints as they are published: imported at two layouts, read at the other one, and exported
+bit for bit."""
 import json
 import random
 import unittest
@@ -63,7 +64,8 @@ class PublishedCase(unittest.TestCase):
         file="model.safetensors",
         config_file="config.json",
     ):
-        """shapes: {name: shape, or (dtype, shape)}; same: [(copy, of)]. (directory, {name: (dtype, shape, bytes)})"""
+        """shapes: {name: shape, or (dtype, shape)}; same: [(copy, of)]. (directory, {name: (dtype,
+        shape, bytes)})"""
         cls = type(self)
         cls.count += 1
         home, rng, tensors = self.c.dir / f"source-{cls.count}", random.Random(cls.count), {}
@@ -108,7 +110,8 @@ class PublishedCase(unittest.TestCase):
                 )
 
     def check(self, config, shapes, *, dtype="BF16", same=(), dropped=(), experts=False):
-        """Imported at two layouts, read at the other one, and exported except for what is computed."""
+        """Imported at two layouts, read at the other one, and exported except for what is
+        computed."""
         home, tensors = self.write(config, shapes, dtype, same)
         more = ("--ep", 2, "--etp", 1) if experts else ()
         one, two = self.c.take(home), self.c.take(home, "--tp", 2, "--pp", 2, *more)

@@ -11,7 +11,8 @@ from typing import Any, Callable
 def ranks(
     run: Callable[[int], Any], world: int = 2, limit: int = 200, dies: tuple[int, ...] = ()
 ) -> list[Any]:
-    """Returns what run(rank) returned in each. ``dies``: ranks that end otherwise; limit: seconds."""
+    """Returns what run(rank) returned in each. ``dies``: ranks that end otherwise; limit:
+    seconds."""
     sys.stdout.flush()
     readers, pids = [], []
     for rank in range(world):
@@ -42,6 +43,6 @@ def ranks(
 
 
 def alone(run: Callable[[], Any]) -> Any:
-    """What run() returns, in a process of its own: in torch 2 children of a process that had a backward
-    can have none."""
+    """What run() returns, in a process of its own: in torch 2 children of a process that had a
+    backward can have none."""
     return ranks(lambda _: run(), world=1)[0]

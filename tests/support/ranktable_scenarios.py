@@ -1,6 +1,6 @@
 """What helios-ranktable must do, written once for every API server: the one that a test can break
-(tests/support/kube_api.py) and a real one (tests/support/apiserver.py). Tests play the kubelet and Volcano: they create
-pods and write their status."""
+(tests/support/kube_api.py) and a real one (tests/support/apiserver.py). Tests play the kubelet and
+Volcano: they create pods and write their status."""
 from __future__ import annotations
 
 import json
@@ -82,8 +82,8 @@ class Controller:
         return self.metric("helios_ranktable_rounds_total")
 
     def let_decide(self, rounds):
-        """Waits until it has checked so often what it should do: counted in its rounds, because a busy machine gives it
-        little time."""
+        """Waits until it has checked so often what it should do: counted in its rounds, because a
+        busy machine gives it little time."""
         until = self.rounds() + rounds
         wait_for(
             f"{rounds} rounds of the controller", lambda: self.rounds() >= until, WAIT_S + rounds
@@ -185,7 +185,8 @@ def pod_object(job, index, version=0, labels=LABEL, name=None):
 
 
 class World:
-    """A namespace of an API server, and the actors in it. A test case sets `api` and `ns` and has controller()."""
+    """A namespace of an API server, and the actors in it. A test case sets `api` and `ns` and has
+    controller()."""
 
     def job(self, name="j", replicas=2, ns=None, config_map=True, volume=None):
         if config_map:
@@ -461,9 +462,8 @@ class Scenarios(World):
             "labels": {**LABEL, "deploy-name": "d"},
         }
         self.give(self.api.create("pods", pod), 9)
-        self.assertEqual(
-            self.ranks(name="d"), {"9": 0, "2": 2}
-        )  # pods that stayed keep their ranks
+        # pods that stayed keep their ranks
+        self.assertEqual(self.ranks(name="d"), {"9": 0, "2": 2})
         self.settle(c)
 
     # ---- the ConfigMap ----

@@ -30,8 +30,8 @@ class SavingGang:
         self.step = 0
 
     def save(self, change=None, **how):
-        """Saves a version that starts from version 1's state. change(rank, state, optim) can alter both, or return
-        another state."""
+        """Saves a version that starts from version 1's state. change(rank, state, optim) can alter
+        both, or return another state."""
         self.step += 1
         for number, session in enumerate(self.sessions):
             state = {n: t.clone() for n, t in session.load_state_dict(version=1).items()}

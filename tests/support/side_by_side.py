@@ -1,4 +1,5 @@
-"""Runs several tests that mostly wait at a time; the output of each is printed as a whole when it has ended."""
+"""Runs several tests that mostly wait at a time; the output of each is printed as a whole when it
+has ended."""
 from __future__ import annotations
 
 import concurrent.futures
@@ -6,13 +7,8 @@ import threading
 import unittest
 
 TOLD = (
-    "addSuccess",
-    "addFailure",
-    "addError",
-    "addSkip",
-    "addExpectedFailure",
-    "addUnexpectedSuccess",
-    "addSubTest",
+    "addSuccess addFailure addError addSkip"
+    " addExpectedFailure addUnexpectedSuccess addSubTest".split()
 )
 
 
@@ -36,7 +32,8 @@ class Recorder(unittest.TestResult):
 
 
 class SideBySide(unittest.TestSuite):
-    """Runs `at_once` tests at a time, in the order given. setUpClass of their classes runs before, in this thread."""
+    """Runs `at_once` tests at a time, in the order given. setUpClass of their classes runs before,
+    in this thread."""
 
     def __init__(self, tests, at_once):
         super().__init__(tests)

@@ -1,7 +1,8 @@
 """Megatron's split of a Hugging Face model, written as plainly as possible with torch.
 
-The oracle of the end-to-end tests: it shares no code and no approach with src/core/model/partition.c. It
-first builds the whole Megatron model (fused, padded), then cuts every tensor by one rule per name.
+The oracle of the end-to-end tests: it shares no code and no approach with
+src/core/model/partition.c. It first builds the whole Megatron model (fused, padded), then cuts
+every tensor by one rule per name.
 """
 from __future__ import annotations
 

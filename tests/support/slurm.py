@@ -1,4 +1,5 @@
-"""A Slurm cluster for a test: slurmctld and two slurmd on this machine, each a node with its own name (slurmd -N)."""
+"""A Slurm cluster for a test: slurmctld and two slurmd on this machine, each a node with its own
+name (slurmd -N)."""
 import os
 import pathlib
 import shutil

@@ -1,5 +1,5 @@
-"""Base class for tests of nodes' stores: self.c is a cluster whose nodes have L2 and L1, self.nodes what they
-reported."""
+"""Base class for tests of nodes' stores: self.c is a cluster whose nodes have L2 and L1, self.nodes
+what they reported."""
 import os
 import unittest
 

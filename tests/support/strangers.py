@@ -1,5 +1,5 @@
-"""Seeds of what an unknown peer may send to each kind of port, and the program that sends mutations of them
-(strangers.c)."""
+"""Seeds of what an unknown peer may send to each kind of port, and the program that sends mutations
+of them (strangers.c)."""
 import json
 import pathlib
 import random
@@ -11,8 +11,8 @@ from support.cluster import BUILD
 
 SENDER = BUILD / "tests" / "strangers"
 SEEDS = 2000  # of a port
-# Connections at a time. Of connections without a request yet, a daemon closes the oldest of 64, for HTTP the oldest of
-# 16.
+# Connections at a time. Of connections without a request yet, a daemon closes the oldest of 64, for
+# HTTP the oldest of 16.
 WINDOW, HTTP_WINDOW = 48, 12
 MUTATED, FRAMED, MORE, CARRIES = 1, 2, 4, 8  # as stranger_seeds.c has them
 DATA_SUM, MIGRATE_SUM = [(0, 60)], [(0, 92)]
@@ -107,12 +107,11 @@ def seed_pool(_, rng):
 
 
 def seed_http(_, rng):
-    return [
-        mutated(
-            f"{rng.choice(('GET', 'HEAD', 'POST'))} /{rng.choice(('metrics', 'healthz', 'x' * 300))} HTTP/1.1\r\nHost:"
-            f" x\r\nContent-Length: {rng.choice(('0', '-1', '9' * 30))}\r\n\r\n".encode()
-        )
-    ]
+    verb = rng.choice(("GET", "HEAD", "POST"))
+    path = rng.choice(("metrics", "healthz", "x" * 300))
+    length = rng.choice(("0", "-1", "9" * 30))
+    head = f"{verb} /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+    return [mutated(head.encode())]
 
 
 # ---- a cluster with a secret: peers that do not know it get no further than this ----

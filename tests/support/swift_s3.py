@@ -1,8 +1,9 @@
 """An S3 server for tests: Debian's Swift with its s3api, in one process, under one directory.
 
-`swift_s3.py DIR [PORT]` serves in the foreground until it is killed or its parent dies; DIR/ready.json then has
-endpoint, bucket, access_key and secret_key. Exit 77 with the reason where Swift is not installed. Signatures and
-payload checksums are verified; nothing outside DIR is read or written.
+`swift_s3.py DIR [PORT]` serves in the foreground until it is killed or its parent dies;
+DIR/ready.json then has endpoint, bucket, access_key and secret_key. Exit 77 with the reason where
+Swift is not installed. Signatures and payload checksums are verified; nothing outside DIR is read
+or written.
 """
 import ctypes
 import json
@@ -107,7 +108,10 @@ def make_bucket(port):
     host, now = f"127.0.0.1:{port}", time.gmtime()
     stamp, day = time.strftime("%Y%m%dT%H%M%SZ", now), time.strftime("%Y%m%d", now)
     empty, names = hashlib.sha256(b"").hexdigest(), "host;x-amz-content-sha256;x-amz-date"
-    request = f"PUT\n/{BUCKET}\n\nhost:{host}\nx-amz-content-sha256:{empty}\nx-amz-date:{stamp}\n\n{names}\n{empty}"
+    request = (
+        f"PUT\n/{BUCKET}\n\nhost:{host}\nx-amz-content-sha256:{empty}\nx-amz-date:{stamp}\n\n"
+        f"{names}\n{empty}"
+    )
     scope = f"{day}/us-east-1/s3/aws4_request"
     text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
     key = ("AWS4" + SECRET).encode()
@@ -132,9 +136,8 @@ def make_bucket(port):
 
 
 def main():
-    ctypes.CDLL(None).prctl(
-        1, signal.SIGKILL
-    )  # PR_SET_PDEATHSIG: a test that crashes leaves no server
+    # PR_SET_PDEATHSIG: a test that crashes leaves no server
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     root = pathlib.Path(sys.argv[1]).resolve()
     (root / "srv" / "d1").mkdir(parents=True, exist_ok=True)
     check_xattr(root)

@@ -19,8 +19,8 @@ def on_terminal(
     interrupt=None,
     strike=lambda program: program.send_signal(signal.SIGINT),
 ):
-    """Runs the command with `stream` on a pseudo-terminal of `columns`; returns its exit status and everything it wrote
-    there. It is interrupted once the bytes `interrupt` are seen."""
+    """Runs the command with `stream` on a pseudo-terminal of `columns`; returns its exit status and
+    everything it wrote there. It is interrupted once the bytes `interrupt` are seen."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     variables = {k: v for k, v in (env or os.environ).items() if k not in ("COLUMNS", "NO_COLOR")}

@@ -40,7 +40,8 @@ LAYER = {
 
 
 def checkpoint(home):
-    """Creates the directory; returns it with (shape, numbers) of each tensor; all numbers fit a float."""
+    """Creates the directory; returns it with (shape, numbers) of each tensor; all numbers fit a
+    float."""
     shapes = {
         "model.embed_tokens.weight": [VOCAB, HIDDEN],
         "model.norm.weight": [HIDDEN],

@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""Files of torch.save for tests of src/core/torch, each with its expected tensors: NAME.pt, NAME.txt, NAME.raw.
+"""Files of torch.save for tests of src/core/torch, each with its expected tensors: NAME.pt,
+NAME.txt, NAME.raw.
 
     torch_files.py DIR files|megatron|dcp
-    torch_files.py DIR bin      the safetensors files of the checkpoint in DIR become pytorch_model.bin files
+    torch_files.py DIR bin      the safetensors files of the checkpoint in DIR become
+                                pytorch_model.bin files
 
-NAME.txt has a line for each tensor, `name dtype [shape] [stride] bytes`; NAME.raw has their elements in C order, one
-after the other. Exit status 77: torch is missing.
+NAME.txt has a line for each tensor, `name dtype [shape] [stride] bytes`; NAME.raw has their
+elements in C order, one after the other. Exit status 77: torch is missing.
 """
 import argparse
 import collections
@@ -97,9 +99,8 @@ def state_dict():
     state["column"] = torch.arange(5).reshape(5, 1)[:, :]
     for dtype, name in DTYPES.items():
         state["dtypes." + name] = torch.randint(0, 2, (2, 3)).to(dtype)
-    state._metadata = collections.OrderedDict(
-        {"": {"version": 1}}
-    )  # what torch.nn.Module.state_dict has
+    # what torch.nn.Module.state_dict has
+    state._metadata = collections.OrderedDict({"": {"version": 1}})
     return state
 
 
@@ -303,7 +304,8 @@ def write_dcp(directory):
 
 
 def write_bin(directory):
-    """As older versions of Transformers saved them: tied tensors share a storage, parameters stay parameters."""
+    """As older versions of Transformers saved them: tied tensors share a storage, parameters stay
+    parameters."""
     dtypes = {name: dtype for dtype, name in DTYPES.items()}
     weight_map = {}
     files = sorted(directory.glob("*.safetensors"))

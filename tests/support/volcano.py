@@ -1,6 +1,6 @@
-"""Volcano's controllers and scheduler, a kubelet, and Kubernetes' garbage collection, as far as gangs need them, over
-any API server's HTTP. Containers are processes of this machine, with the environment, the expansion of $(NAME) and the
-ConfigMap that a kubelet would give them."""
+"""Volcano's controllers and scheduler, a kubelet, and Kubernetes' garbage collection, as far as
+gangs need them, over any API server's HTTP. Containers are processes of this machine, with the
+environment, the expansion of $(NAME) and the ConfigMap that a kubelet would give them."""
 from __future__ import annotations
 
 import datetime
@@ -22,7 +22,8 @@ from support.kube_mirror import Mirror
 STEP_S = 0.05  # between two rounds
 TELL_S = 0.4  # a kubelet does not report each container of a pod that succeeds separately
 LOG = re.compile(
-    r"^/api/v1/namespaces/[^/]+/pods/(?P<pod>[^/]+)/log$|^/containerLogs/[^/]+/(?P<kpod>[^/]+)/(?P<name>[^/]+)$"
+    r"^/api/v1/namespaces/[^/]+/pods/(?P<pod>[^/]+)/log$"
+    r"|^/containerLogs/[^/]+/(?P<kpod>[^/]+)/(?P<name>[^/]+)$"
 )
 
 
@@ -46,8 +47,9 @@ def expand(text, env):
 
 
 class Container:
-    """One process; its output as lines with arrival times. There is no mount namespace: words of the command that are
-    paths in the container become paths in the pod's directory. `ended` is called in a thread of its own.
+    """One process; its output as lines with arrival times. There is no mount namespace: words of
+    the command that are paths in the container become paths in the pod's directory. `ended` is
+    called in a thread of its own.
     """
 
     def __init__(self, spec, env, directory, pod_dir, ended):
@@ -102,7 +104,8 @@ class Container:
 
 
 class Volcano:
-    """`with Volcano(api, namespace) as v:`. Knobs: `slots` pods at once; `missing_images`; `paused`: nothing is done."""
+    """`with Volcano(api, namespace) as v:`. Knobs: `slots` pods at once; `missing_images`;
+    `paused`: nothing is done."""
 
     def __init__(self, api, namespace, node="worker-1", image_env=None):
         self.api, self.namespace, self.node = api, namespace, node
@@ -627,7 +630,8 @@ class Volcano:
     # ---- what a test does ----
 
     def tell_scope(self, scope):
-        """What Node Feature Discovery publishes about the kubelet of `node`; removed with the test."""
+        """What Node Feature Discovery publishes about the kubelet of `node`; removed with the
+        test."""
         said = {
             "attributes": [
                 {"name": "topologyManagerPolicy", "value": "best-effort"},
@@ -706,7 +710,8 @@ class Volcano:
             self._set_ready(node, "Unknown", "Kubelet stopped posting node status.")
 
     def log(self, path):
-        """Answer to a request for a log: (code, bytes). The kubelet's own path or the API server's."""
+        """Answer to a request for a log: (code, bytes). The kubelet's own path or the API
+        server's."""
         url = urllib.parse.urlsplit(path)
         query = dict(urllib.parse.parse_qsl(url.query))
         match = LOG.match(url.path)
@@ -763,8 +768,8 @@ class Server(kube_api.Server):
 
 
 class TlsServer:
-    """Answers over TLS on a port of its own. `pair`: certificate and key; `answer`: maps (path, body) to (code,
-    bytes)."""
+    """Answers over TLS on a port of its own. `pair`: certificate and key; `answer`: maps (path,
+    body) to (code, bytes)."""
 
     def __init__(self, pair, answer):
         import ssl  # pylint: disable=import-outside-toplevel

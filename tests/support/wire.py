@@ -1,4 +1,5 @@
-"""Every address of a cluster's daemons: messages of its protocol, and a client that measures one."""
+"""Every address of a cluster's daemons: messages of its protocol, and a client that measures
+one."""
 import array
 import contextlib
 import json
@@ -52,9 +53,11 @@ def bootstrap(question):
 
 
 def call(question, interface, method, content=bytes(8), target=0):
-    """A call on the object that question `target` asked for. `content`: a pointer, followed by what it points to."""
-    #  0 root, 1 Message's data, 2 its pointer, 3-5 Call's data, 6 target, 7 params, 8 third party, 9 MessageTarget,
-    #  10 its pointer, 11 PromisedAnswer, 12 its pointer, 13 Payload's content, 14 its capTable, 15... what content points to
+    """A call on the object that question `target` asked for. `content`: a pointer, followed by what
+    it points to."""
+    # 0 root, 1 Message's data, 2 its pointer, 3-5 Call's data, 6 target, 7 params, 8 third party,
+    # 9 MessageTarget, 10 its pointer, 11 PromisedAnswer, 12 its pointer, 13 Payload's content,
+    # 14 its capTable, 15... what content points to
     if len(content) > 8:  # its first pointer is relative to word 14, and the capTable is in between
         (first,) = struct.unpack_from("<Q", content)
         content = struct.pack("<Q", first + (1 << 2)) + bytes(8) + content[8:]
@@ -85,7 +88,8 @@ def finish(question):
 
 
 def parameters(rng, words):
-    """A struct of numbers and of pointers to texts, lists of texts, or nothing, like the parameters of any method."""
+    """A struct of numbers and of pointers to texts, lists of texts, or nothing, like the parameters
+    of any method."""
     data, pointers = rng.randrange(5), rng.randrange(1, 9)
     heap = bytearray(8 * (data + pointers))
     for i in range(data):
@@ -113,12 +117,9 @@ def parameters(rng, words):
 
 def rpc_answer(s):
     """(tag of the message, its question, how a Return ends: 0 results, 1 exception)"""
-    last, size = struct.unpack(
-        "<II", exactly(s, 8)
-    )  # number of segments but the first; words of that one
-    more = struct.unpack(
-        f"<{last + last % 2}I", exactly(s, 4 * (last + last % 2))
-    )  # padded to whole words
+    # number of segments but the first; words of that one; of the others, padded to whole words
+    last, size = struct.unpack("<II", exactly(s, 8))
+    more = struct.unpack(f"<{last + last % 2}I", exactly(s, 4 * (last + last % 2)))
     words = exactly(s, 8 * (size + sum(more[:last])))
     at = 8 * (1 + (struct.unpack_from("<i", words)[0] >> 2))
     (tag,) = struct.unpack_from("<H", words, at)

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""with_torch.py SCRIPT|-c CODE [ARGS]: run it in a fork of a process that has imported torch, because each import costs
-more than a second of CPU time. The first script of a CTest run starts that process; it ends with CTest. A script is
-killed with its caller. If the process can't be started, the script runs in a process of its own. A script can run
-others the same way."""
+"""with_torch.py SCRIPT|-c CODE [ARGS]: run it in a fork of a process that has imported torch,
+because each import costs more than a second of CPU time. The first script of a CTest run starts
+that process; it ends with CTest. A script is killed with its caller. If the process can't be
+started, the script runs in a process of its own. A script can run others the same way."""
 from __future__ import annotations
 
 import fcntl
@@ -120,7 +120,8 @@ def receive(caller: socket.socket) -> tuple[dict | None, list[int]]:
 
 
 def run_here(wanted: dict) -> None:
-    """Runs like `python3 SCRIPT` or `python3 -c CODE` with this environment, up to the interpreter's teardown."""
+    """Runs like `python3 SCRIPT` or `python3 -c CODE` with this environment, up to the
+    interpreter's teardown."""
     import atexit
     import traceback
     import types
