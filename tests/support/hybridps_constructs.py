@@ -1,5 +1,5 @@
 """Constructs that users write around a model, each a function of a world: the rows of the table in
-docs/hybridps.md. The rows are in hybridps_constructs_uses.py and _optimizers.py.
+docs/hybridps.md. The rows are in hybridps_constructs_*.py.
 
 A row trains as plain torch does, bit for bit, or is refused with a message. Its return value is
 compared. If it returns a function, that is called when the client is closed, and its result is
