@@ -22,7 +22,7 @@ import hybridps_constructs_types  # noqa: E402, F401
 import hybridps_constructs_uses  # noqa: E402, F401
 import hybridps_constructs_limits  # noqa: E402, F401; in the order of the table
 from hybridps_constructs import ABSENT, CAPACITIES, EQUAL, ROWS, World, table  # noqa: E402
-from hybridps_fuzz import bits  # noqa: E402
+from hybridps_programs import bits  # noqa: E402
 
 PAGE = needs.ROOT / "docs" / "hybridps.md"
 PLACE = re.compile(

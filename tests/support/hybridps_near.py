@@ -22,6 +22,7 @@ from support import needs  # noqa: E402
 torch = needs.torch()
 import hybridps  # noqa: E402
 import hybridps_fuzz as fuzz  # noqa: E402
+import hybridps_programs  # noqa: E402
 from hybridps import _tensors  # noqa: E402
 
 DEVICE = "cuda:0"
@@ -36,7 +37,7 @@ def stay(plain: Any) -> Any:
 
 
 def programs(first: int, count: int) -> dict[str, Any]:
-    fuzz.CUDA = DEVICE
+    hybridps_programs.CUDA = DEVICE
     fuzz.on_this_gpu()
     torch.nn.Module.to, torch.Tensor.to = stay(torch.nn.Module.to), stay(torch.Tensor.to)
     fuzz.look_after = lambda run: run.see(list(run.model.parameters())) or "end"
