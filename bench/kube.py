@@ -16,7 +16,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "k8s"), str(ROOT / "be
 sys.dont_write_bytecode = True
 
 from bars import Bars  # noqa: E402
-from support import gang_scenarios, gang_scripted  # noqa: E402
+from support import gang_scripted, gang_world  # noqa: E402
 from support.cluster import leave_by_signals, wait_for  # noqa: E402
 
 REASON_S, RESTART_S = 2, 5  # bars
@@ -41,7 +41,7 @@ def show(bars, what, times, bar):
     bars.judge(f"{what}, the longest", times[-1], bar, " s")
 
 
-class Measured(gang_scenarios.World):
+class Measured(gang_world.World):
     """The measurements on one API server; `bars` and `name` are the bench's."""
 
     def runTest(self):  # pylint: disable=invalid-name # unittest's

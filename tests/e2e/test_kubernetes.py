@@ -12,16 +12,16 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.dont_write_bytecode = True
 
-from support import gang_scenarios, gang_scripted, kube_api, ranktable_scenarios  # noqa: E402
+from support import gang_scripted, kube_api, ranktable_scenarios  # noqa: E402
 from support.cluster import Cluster, wait_for  # noqa: E402
+from support.gang_recovery import Recovery  # noqa: E402
+from support.gang_scenarios import Engines, Gangs  # noqa: E402
 from support.side_by_side import SideBySide  # noqa: E402
 
 AT_ONCE = 3  # scenarios, each with a server of its own
 
 
-class OnScriptedServer(
-    gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenarios.Engines, unittest.TestCase
-):
+class OnScriptedServer(gang_scripted.Scripted, Gangs, Recovery, Engines, unittest.TestCase):
     def test_an_answer_that_is_lost_makes_no_second_job(self):
         c = self.start_cluster()
         self.server.swallow_posts = 1

@@ -8,13 +8,13 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.dont_write_bytecode = True
 
-from support import apiserver_build, gang_scenarios, gang_scripted  # noqa: E402
+from support import apiserver_build, gang_scripted, gang_wide  # noqa: E402
 
 
 @unittest.skipIf(
     apiserver_build.folder(make=False), "k8s_test_gangs does this against a real API server"
 )
-class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.WideGangs, unittest.TestCase):
+class OnScriptedServer(gang_scripted.Scripted, gang_wide.WideGangs, unittest.TestCase):
     pass
 
 

@@ -15,7 +15,9 @@ sys.dont_write_bytecode = True
 from support import volcano  # noqa: E402
 from support.apiserver import NO_MANAGED_FIELDS, shared_server  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
-from support.gang_scenarios import Engines, Gangs, WideGangs  # noqa: E402
+from support.gang_recovery import Recovery  # noqa: E402
+from support.gang_scenarios import Engines, Gangs  # noqa: E402
+from support.gang_wide import WideGangs  # noqa: E402
 from support.side_by_side import SideBySide  # noqa: E402
 
 AT_ONCE = 3  # scenarios; what they wait for is mostly each other's turn at two processors
@@ -140,7 +142,7 @@ class OnServer(unittest.TestCase):
         self.api.call("DELETE", f"/api/v1/nodes/{self.volcano.node}")
 
 
-class OnRealServer(Gangs, WideGangs, OnServer):
+class OnRealServer(Gangs, Recovery, WideGangs, OnServer):
     """What holds with every API server, beside each other."""
 
     def test_nothing_else_may_be_done_with_these_rights(self):
