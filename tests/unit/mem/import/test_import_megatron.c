@@ -481,7 +481,7 @@ static void assert_dist_refused(const char *from, const char *statement, const c
     snprintf(command, sizeof(command),
              PYTHON
              "import sys; sys.path.insert(0, '%s/tests/support');"
-             "import pickle, tempfile, torch, megatron_checkpoints as m;"
+             "import pickle, tempfile, torch, megatron_dist as m;"
              "m.Dcp(tempfile.gettempdir()); p = '%%s/iter_0000020/.metadata';"
              "s = pickle.load(open(p, 'rb'));"
              "n, = [k for k in s.state_dict_metadata if k.endswith('optimizer.state.exp_avg.'"
