@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""The last commit of a save by a thousand ranks: how long the proof takes, what memory it needs, and whether the
-Controller answers meanwhile. The model has small tensors and as many parts as a large one, because their number costs."""
+"""The last commit of a save by a thousand ranks: how long the proof takes, what memory it needs,
+and whether the Controller answers meanwhile. The model has small tensors and as many parts as a
+large one, because their number costs."""
 import argparse
 import itertools
 import pathlib

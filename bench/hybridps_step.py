@@ -3,9 +3,9 @@
 
     ./run bench step
 
-Trains the GPT of examples/train_bigger_than_device.py plain and managed, one step of each in turn, and
-prints both times and their ratio (bar: 1.05). CPU time is that of all threads: use it on a machine
-that others use too. Managed steps use native Adam, plain ones torch's.
+Trains the GPT of examples/train_bigger_than_device.py plain and managed, one step of each in turn,
+and prints both times and their ratio (bar: 1.05). CPU time is that of all threads: use it on a
+machine that others use too. Managed steps use native Adam, plain ones torch's.
 """
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ WARM_UP = 4  # recording, planning, caches
 
 
 def stepper(model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> Callable[[], float]:
-    """Runs one step on the next batch and returns its loss. On CUDA it waits for the forward and all work before."""
+    """Runs one step on the next batch and returns its loss.
+    On CUDA it waits for the forward and all work before."""
     generator = torch.Generator().manual_seed(1)
     return lambda: step(model, optimizer, batch(generator).to(device)).item()
 

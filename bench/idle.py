@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """./run bench idle: what idle connections cost the others.
 
-Starts a cluster and opens many connections to every port of its daemons (RPC, data protocol, ZeroMQ, pools' sockets, HTTP).
-In one kind of round they send nothing at all, in the other they are admitted first. Another client calls each port without
-and with them. A daemon may close silent connections: `open` is how many it had kept at the end. Exits with 1 if a p99 with
-them is more than twice the p99 without them (the bar)."""
+Starts a cluster and opens many connections to every port of its daemons (RPC, data protocol,
+ZeroMQ, pools' sockets, HTTP). In one kind of round they send nothing at all, in the other they are
+admitted first. Another client calls each port without and with them. A daemon may close silent
+connections: `open` is how many it had kept at the end. Exits with 1 if a p99 with them is more than
+twice the p99 without them (the bar)."""
 import argparse
 import pathlib
 import resource
@@ -111,7 +112,8 @@ def one(ports, args, greeted, found):
 
 def report(found, what):
     print(
-        f"\n{what}\n{'port':20}{'open':>6}{'p50':>9}{'with':>9}{'ratio':>7}{'p99':>9}{'with':>9}{'ratio':>7}{'cpu':>6} "
+        f"\n{what}\n{'port':20}{'open':>6}{'p50':>9}{'with':>9}{'ratio':>7}"
+        f"{'p99':>9}{'with':>9}{'ratio':>7}{'cpu':>6} "
         "  us; cpu: of the daemon per call, ratio"
     )
     missed = 0
@@ -125,7 +127,9 @@ def report(found, what):
         missed += ratios[1] > BAR
         print(
             (
-                f"{name:20}{min(row['open']):6}{values[0]:9.0f}{values[1]:9.0f}{ratios[0]:7.2f}{values[2]:9.0f}{values[3]:9.0f}{ratios[1]:7.2f}{statistics.median(row['cpu']):6.2f} "
+                f"{name:20}{min(row['open']):6}{values[0]:9.0f}{values[1]:9.0f}{ratios[0]:7.2f}"
+                f"{values[2]:9.0f}{values[3]:9.0f}{ratios[1]:7.2f}"
+                f"{statistics.median(row['cpu']):6.2f} "
                 f"  {'missed' if ratios[1] > BAR else 'met'}"
             ),
             flush=True,

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""./run bench kube [--real]: how soon Helios shows why a gang on Kubernetes waits, and how soon a gang runs again.
+"""./run bench kube [--real]: how soon Helios shows why a gang on Kubernetes waits,
+and how soon a gang runs again.
 
-Runs against an API server in this process; with --real also against kube-apiserver (./run test-k8s builds it). Volcano and the
-kubelet are simulated, so the figures exclude their time and that of pulling an image. Exits with 1 if a bar is missed."""
+Runs against an API server in this process; with --real also against kube-apiserver (./run test-k8s
+builds it). Volcano and the kubelet are simulated, so the figures exclude their time and that of
+pulling an image. Exits with 1 if a bar is missed."""
 import argparse
 import os
 import pathlib
@@ -26,7 +28,8 @@ BEGUN = "touch %s/begun.$RANK.$HELIOS_ATTEMPT; exec sleep 600"
 
 
 def until(condition, seconds=60):
-    """Measures how long it takes. wait_for is too coarse: its step is as long as what is measured."""
+    """Measures how long it takes. wait_for is too coarse:
+    its step is as long as what is measured."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > seconds:
@@ -50,7 +53,8 @@ class Measured(gang_world.World):
         self.measure_restarts(c)
 
     def measure_reasons(self, c):
-        """From the write of the PodGroup's condition to the command that shows it, which takes 20 ms itself."""
+        """From the write of the PodGroup's condition to the command that shows it,
+        which takes 20 ms itself."""
         self.volcano.slots = 0
         job = c.submit(self.plain("exit 0"))
         wait_for("it to wait", lambda: "NotEnoughResources" in c.job(job)["reason"])
@@ -89,8 +93,9 @@ class Measured(gang_world.World):
         return all((self.cluster.dir / f"begun.{rank}.{attempt}").exists() for rank in range(4))
 
     def measure_restarts(self, c):
-        """Measures from the end of a rank or a pod until the last rank of the next attempt runs its program. These ranks
-        make no steps, so without their own back-off setting most of that time would be the wait."""
+        """Measures from the end of a rank or a pod until the last rank of the next attempt runs its
+        program. These ranks make no steps, so without their own back-off setting most of that time
+        would be the wait."""
         job = c.submit(
             self.plain(BEGUN % c.dir).replace(
                 "restarts: 0",

@@ -1,12 +1,15 @@
-"""MACO on a GPU: every body against torch, random graphs against an oracle, the demo, the cost of a launch, how workers
-scale, products beside torch's, how much a copy engine hides, collectives inside the kernel.
+"""MACO on a GPU: every body against torch, random graphs against an oracle, the demo, the cost of a
+launch, how workers scale, products beside torch's, how much a copy engine hides, collectives inside
+the kernel.
 
-    python3 bench/maco_gpu.py --out DIR [--lib PATH] [--only bodies,graphs,demo,launch,sweep,speed,overlap,peers,processes] [--quick]
+    python3 bench/maco_gpu.py --out DIR [--lib PATH]
+        [--only bodies,graphs,demo,launch,sweep,speed,overlap,peers,processes] [--quick]
 
-Needs a GPU, torch >= 2, nvcc, cmake and a C compiler: without --lib it builds a libhelios with MACO alone, for this GPU,
-into build-gpu-ARCH. Each section runs in a process of its own with a deadline, so a failing kernel does not affect the
-others. It writes report.txt, numbers.json and build.txt into DIR, and exits with 0, with 1 if something was wrong, or with
-77 and the reason if there is no GPU. Times are medians of repeated runs between events of one stream."""
+Needs a GPU, torch >= 2, nvcc, cmake and a C compiler: without --lib it builds a libhelios with MACO
+alone, for this GPU, into build-gpu-ARCH. Each section runs in a process of its own with a deadline,
+so a failing kernel does not affect the others. It writes report.txt, numbers.json and build.txt
+into DIR, and exits with 0, with 1 if something was wrong, or with 77 and the reason if there is no
+GPU. Times are medians of repeated runs between events of one stream."""
 import argparse
 import ctypes as C
 import json
@@ -571,7 +574,8 @@ def overlap(x):
 
 
 class Rank:
-    """A runtime of its own in a thread of this process: its part of the multiprocessors, its own stream."""
+    """A runtime of its own in a thread of this process:
+    its part of the multiprocessors, its own stream."""
 
     def __init__(self, x, rank, world, count, runs):
         self.x, self.rank, self.world, self.runs, self.us, self.why = (
@@ -650,8 +654,8 @@ def peers(x):
             right = all(r.why is None and torch.equal(r.out, want) for r in ranks)
             x.report.line(f"  {ranks[0].route}")
             x.report.line(
-                f"  {world} ranks, {count:9} bfloat16: {ranks[0].us:10.1f} us a run, bits right:"
-                f" {right}"
+                f"  {world} ranks, {count:9} bfloat16: {ranks[0].us:10.1f} us a run,"
+                f" bits right: {right}"
             )
             x.report.number(f"allreduce of {count}, {world} ranks", ranks[0].us, "us")
             if not right:
@@ -662,7 +666,8 @@ def peers(x):
 
 
 class Child(Rank):
-    """The same in a process of its own. Data are the rank's number's, so that each knows those of all."""
+    """The same in a process of its own. Data are the rank's number's,
+    so that each knows those of all."""
 
     def __init__(self, x, rank, world, count, runs, name):
         super().__init__(x, rank, world, count, runs)
@@ -681,7 +686,8 @@ class Child(Rank):
 
 
 def child(x, words):
-    """One rank of processes(): rank/world/count/runs/name. The last line is what it found, as JSON."""
+    """One rank of processes(): rank/world/count/runs/name.
+    The last line is what it found, as JSON."""
     rank, world, count, runs, name = words.split("/")
     r = Child(x, int(rank), int(world), int(count), int(runs), name)
     x.torch.cuda.synchronize()
@@ -723,8 +729,8 @@ def processes(x):
         right = all(f["right"] for f in found)
         x.report.line(f"  {found[0]['route']}")
         x.report.line(
-            f"  {world} processes, {count:9} bfloat16: {found[0]['us']:10.1f} us a run, bits right:"
-            f" {right}"
+            f"  {world} processes, {count:9} bfloat16: {found[0]['us']:10.1f} us a run,"
+            f" bits right: {right}"
         )
         x.report.number(f"allreduce of {count}, {world} processes", found[0]["us"], "us")
         if not right:
@@ -832,8 +838,8 @@ def run_all(args, torch):
     failed, numbers = [], []
     with (out / "report.txt").open("w") as text:
         head = (
-            f"{torch.cuda.get_device_name(0)} ({major}.{minor}), torch {torch.__version__},"
-            f" {args.lib}"
+            f"{torch.cuda.get_device_name(0)} ({major}.{minor}),"
+            f" torch {torch.__version__}, {args.lib}"
         )
         print(head, flush=True)
         text.write(head + "\n")

@@ -1,5 +1,6 @@
-"""Parts of bench/maco_gpu.py: libhelios by ctypes, graphs of tensors, times on the GPU, and the build of a libhelios for
-this machine's GPU (`-DHELIOS_ONLY=maco`, which needs only a compiler, cmake and nvcc)."""
+"""Parts of bench/maco_gpu.py: libhelios by ctypes, graphs of tensors, times on the GPU, and the
+build of a libhelios for this machine's GPU (`-DHELIOS_ONLY=maco`, which needs only a compiler,
+cmake and nvcc)."""
 import ctypes as C
 import json
 import pathlib
@@ -251,7 +252,8 @@ def microseconds(torch, start, wait=lambda: None, repeats=21):
 
 
 def build(arch, log):
-    """A libhelios with MACO alone, its kernels for this GPU; the path, or Failed with the end of what the tools said."""
+    """A libhelios with MACO alone, its kernels for this GPU;
+    the path, or Failed with the end of what the tools said."""
     out = ROOT / f"build-gpu-{arch}"
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     if not pathlib.Path(nvcc).exists():

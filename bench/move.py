@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""How fast moves are compared with the path that they take, and how much readers of other shards lose meanwhile. Each of the
-daemons, all on this machine, believes that it has its own host. `helios bench` measures the rate of a path in the same round;
-the measurements take turns, and the median of the rounds counts. This takes a little more than two minutes, with --readers one.
---readers measures only the readers, and where the time of a read goes."""
+"""How fast moves are compared with the path that they take, and how much readers of other shards
+lose meanwhile. Each of the daemons, all on this machine, believes that it has its own host. `helios
+bench` measures the rate of a path in the same round; the measurements take turns, and the median of
+the rounds counts. This takes a little more than two minutes, with --readers one. --readers measures
+only the readers, and where the time of a read goes."""
 import argparse
 import contextlib
 import dataclasses
@@ -26,11 +27,12 @@ TURNS = 3  # moves of each kind in a round
 FULL, BUDGETED, ALONE = "full rate", "budget", "no moves"
 QUIET = 0.1  # processors that others may use beside a measurement
 L2_TO_L2, L2_TO_L3, L3_TO_L2 = "L2 to L2", "L2 to L3", "L3 to L2"
+# Arguments of helios bench.
 PATHS = {
     L3_TO_L2: ("get", "--path", "net"),
     L2_TO_L2: ("migrate", "--chunk", "1MiB"),
     L2_TO_L3: ("put",),
-}  # of helios bench
+}
 
 
 def reads_per_second(reader, seconds):
@@ -158,8 +160,9 @@ def busy_time():
 
 @dataclasses.dataclass
 class Count:
-    """Reads per second; microseconds of each for which the reader had a processor, waited for one, and helios-l3d had one; and how
-    many processors were used by programs outside of this measurement."""
+    """Reads per second; microseconds of each for which the reader had a processor, waited for one,
+    and helios-l3d had one; and how many processors were used by programs outside of this
+    measurement."""
 
     reads: float
     runs: float
@@ -169,7 +172,8 @@ class Count:
 
 
 def reads_beside(world, shard, reader, bytes_per_s, seconds):
-    """Reads while the shard moves back and forth; None: it does not move, 0: no limit of its rate."""
+    """Reads while the shard moves back and forth;
+    None: it does not move, 0: no limit of its rate."""
     pids = [
         reader.pid,
         world.daemons["l3d"].process.pid,
@@ -202,7 +206,8 @@ def reads_beside(world, shard, reader, bytes_per_s, seconds):
 
 
 def kept_shares(world, shard, reader, budget, args):
-    """Reads beside moves at full rate and at the budget, over the mean of those alone right before and after; and all counts."""
+    """Reads beside moves at full rate and at the budget,
+    over the mean of those alone right before and after; and all counts."""
     shares, counts = {FULL: [], BUDGETED: []}, {ALONE: [], FULL: [], BUDGETED: []}
     before = reads_beside(world, shard, reader, None, args.seconds)
     for turn in range(2 * args.rounds):

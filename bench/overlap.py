@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""What MacoOptimizer gains where the network is slower than the processor: two ranks over gloo, in network
-namespaces, on a link that tc limits.
+"""What MacoOptimizer gains where the network is slower than the processor: two ranks over gloo, \
+in network namespaces, on a link that tc limits.
 
     ./run bench overlap
 
-Measures a linear layer whose inner dimension is divided between the ranks, and the sum of its result over
-the ranks: plain, and optimized by MacoOptimizer with chunks="auto", one call of each in turn. The link
-uses no processor while it sends, so communication can be hidden even on a machine with two cores. The
-inner dimension is chosen so that this host computes for as long as it communicates, because then most
-can be hidden. Needs root.
+Measures a linear layer whose inner dimension is divided between the ranks, and the sum of its
+result over the ranks: plain, and optimized by MacoOptimizer with chunks="auto", one call of each in
+turn. The link uses no processor while it sends, so communication can be hidden even on a machine
+with two cores. The inner dimension is chosen so that this host computes for as long as it
+communicates, because then most can be hidden. Needs root.
 """
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def balanced(rows: int, outer: int) -> int:
-    """The inner dimension, a multiple of 64, whose product takes the slowest rank as long as the sum of its
-    result; the ranks call it together."""
+    """The inner dimension, a multiple of 64, whose product takes the slowest rank as long as the
+    sum of its result; the ranks call it together."""
     import torch
     import torch.distributed as dist
 
@@ -126,7 +126,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def used() -> tuple[float, float]:
-    """Seconds: of the wall clock; of processors, by programs that are not this one's and by the host."""
+    """Seconds: of the wall clock; of processors, by programs that are not this one's
+    and by the host."""
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     ticks = dict(zip(names, map(int, pathlib.Path("/proc/stat").read_text().split()[1:])))
     busy = sum(ticks[name] for name in ("user", "nice", "system", "steal")) / os.sysconf(

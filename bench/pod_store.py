@@ -1,7 +1,8 @@
 """Writes pods directly into etcd, in the form in which kube-apiserver stores them.
 
-The server reports every change in etcd to its watches, whichever client made it. A request that changes a pod costs the server six times
-as much as reporting the change, so on a small machine requests would limit how many events a watch can deliver."""
+The server reports every change in etcd to its watches, whichever client made it. A request that
+changes a pod costs the server six times as much as reporting the change, so on a small machine
+requests would limit how many events a watch can deliver."""
 import base64
 import http.client
 import itertools

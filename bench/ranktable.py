@@ -1,13 +1,16 @@
 #!/usr/bin/python3
-"""./run bench ranktable [--real]: how much time and memory helios-ranktable needs, with pods of a realistic size.
+"""./run bench ranktable [--real]: how much time and memory helios-ranktable needs,
+with pods of a realistic size.
 
-Runs against a server in this process; with --real also against kube-apiserver (./run test-k8s builds it). Exits with 1 if a bar
-is missed, which is likely on a busy machine or with a server that is too slow for the events.
+Runs against a server in this process; with --real also against kube-apiserver (./run test-k8s
+builds it). Exits with 1 if a bar is missed, which is likely on a busy machine or with a server that
+is too slow for the events.
 
-A loss is four changes, each of which the watch delivers: the pod is deleted, created, annotated, and its status becomes Running.
-Two processors can't make 800 requests a second beside the real server, so lost pods are changed in its store (pod_store.py),
-which is in memory. The store records no field managers; instead, a pod has as many bytes in members that helios-ranktable does
-not read. The events that the watch delivered are judged."""
+A loss is four changes, each of which the watch delivers: the pod is deleted, created, annotated,
+and its status becomes Running. Two processors can't make 800 requests a second beside the real
+server, so lost pods are changed in its store (pod_store.py), which is in memory. The store records
+no field managers; instead, a pod has as many bytes in members that helios-ranktable does not read.
+The events that the watch delivered are judged."""
 import argparse
 import collections
 import contextlib
@@ -148,17 +151,19 @@ class Scripted:
 
 
 class Wire:
-    """A connection to the API server. Of an answer nothing is read but its code and its end: a client that makes objects of all
-    that it is told takes the processor from those who are measured."""
+    """A connection to the API server. Of an answer nothing is read but its code and its end: a
+    client that makes objects of all that it is told takes the processor from those who are
+    measured."""
 
     def __init__(self, server):
         raw = socket.create_connection(("127.0.0.1", server.port), 30)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = server.context().wrap_socket(raw, server_hostname="127.0.0.1")
         self.head = (
-            f"Host: 127.0.0.1\r\nAuthorization: Bearer {server.admin_token}\r\nContent-Type:"
-            " application/json\r\nAccept:"
-            " application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\r\n"
+            "Host: 127.0.0.1\r\n"
+            f"Authorization: Bearer {server.admin_token}\r\n"
+            "Content-Type: application/json\r\n"
+            "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\r\n"
         ).encode()
 
     def ask(self, verb, path, body=b""):
@@ -387,7 +392,8 @@ def replaced(where, job, index, server):
 
 
 def restarts(where, jobs, pods):
-    """Endless: one job after the other is restarted as a whole, as Volcano does when a pod is evicted."""
+    """Endless: one job after the other is restarted as a whole,
+    as Volcano does when a pod is evicted."""
     for job in itertools.cycle(range(len(jobs))):
         lives = [replaced(where, jobs[job], index, job * pods + index) for index in range(pods)]
         for steps in zip(*lives):
@@ -395,7 +401,8 @@ def restarts(where, jobs, pods):
 
 
 def losses(where, jobs, pods, at_once=LOSSES * BACK_S):
-    """Endless: single pods here and there; a step of a pod follows the one before after `at_once` steps of others."""
+    """Endless: single pods here and there; a step of a pod follows the one before
+    after `at_once` steps of others."""
 
     def lives():
         for n in itertools.count():
@@ -415,7 +422,8 @@ def losses(where, jobs, pods, at_once=LOSSES * BACK_S):
 
 
 def drive(where, steps, rate, seconds):
-    """Carries out endless steps at this rate, those of one pod by one thread and so in their order. How many a second it were."""
+    """Carries out endless steps at this rate, those of one pod by one thread and so in their order.
+    How many a second it were."""
     begin, done, problems = time.monotonic(), [], []
     slot = SLOT_S if where.drivers == 1 else 1 / rate
 
@@ -443,7 +451,8 @@ def drive(where, steps, rate, seconds):
 
 
 def slow_losses(where, jobs, pods):
-    """A quarter of them in a second, each of which runs again after the same time: tables are complete for half of it."""
+    """A quarter of them in a second, each of which runs again after the same time:
+    tables are complete for half of it."""
     return losses(where, jobs, pods, LOSSES * BACK_S // 4)
 
 

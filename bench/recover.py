@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""How long a gang takes to make its next optimizer step after a fault, and whether the right rank is named for it.
+"""How long a gang takes to make its next optimizer step after a fault, \
+and whether the right rank is named for it.
 
-warm, cold: SIGKILL of a rank; a parked process takes its place, or another one has to be started. server: all processes of a
-node are killed, including its Agent; the gang begins again on other nodes. spare: the same, but the ranks continue in a spare
-slot. clean: 1,000 steps in which no rank may be named. drill: all eight faults in turn, --drill times each (25: 200 runs).
-The program is the GPT of the examples at a tiny size; `helios drill` measures. Run it on a quiet machine."""
+warm, cold: SIGKILL of a rank; a parked process takes its place, or another one has to be started.
+server: all processes of a node are killed, including its Agent; the gang begins again on other
+nodes. spare: the same, but the ranks continue in a spare slot. clean: 1,000 steps in which no rank
+may be named. drill: all eight faults in turn, --drill times each (25: 200 runs). The program is the
+GPT of the examples at a tiny size; `helios drill` measures. Run it on a quiet machine."""
 import argparse
 import json
 import os
@@ -109,7 +111,8 @@ class Bench:
             p50, p99, most = (phase[f"{name}Seconds"] for name in ("p50", "p99", "max"))
             print(
                 (
-                    f"helios,recover-{kind}-{phase['phase']},0,{fault['made']},,{p50 * 1e6:.0f},{p99 * 1e6:.0f},,"
+                    f"helios,recover-{kind}-{phase['phase']},0,{fault['made']},,"
+                    f"{p50 * 1e6:.0f},{p99 * 1e6:.0f},,"
                 ),
                 flush=True,
             )

@@ -50,9 +50,8 @@ def make_grid(rank: int, world: int, pp: int, tp: int, dp: int, timeout_s: float
     Ranks tell each other their place, so that any rank order works. All ranks make all groups, in
     the same order, as torch demands; a peer that dies fails the others within `timeout_s` seconds.
     """
-    os.environ.setdefault(
-        "USE_LIBUV", "0"
-    )  # Debian's torch 2.6 asks for libuv and is built without
+    # Debian's torch 2.6 asks for libuv and is built without.
+    os.environ.setdefault("USE_LIBUV", "0")
     limit = datetime.timedelta(seconds=timeout_s)
     if not dist.is_initialized():
         dist.init_process_group("gloo", rank=rank, world_size=world, timeout=limit)

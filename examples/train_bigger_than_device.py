@@ -3,9 +3,10 @@
 
     ./run build && /usr/bin/python3 examples/train_bigger_than_device.py
 
-Prints the losses, whether they equal plain torch's bit for bit (--no-check saves the time for that),
-the time of a step of both, a picture of the device's memory over one iteration, and the bytes that
-moved. Model data are parameters, gradients and Adam's two states: 16 bytes per float32 parameter.
+Prints the losses, whether they equal plain torch's bit for bit (--no-check saves the time for
+that), the time of a step of both, a picture of the device's memory over one iteration, and the
+bytes that moved. Model data are parameters, gradients and Adam's two states: 16 bytes per float32
+parameter.
 """
 from __future__ import annotations
 

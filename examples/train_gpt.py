@@ -185,6 +185,7 @@ class Trainer:
         """Parameters and optimizer state as a new version; rank 0's meta needs the loss."""
         value = torch.tensor(loss, dtype=torch.float64)
         dist.broadcast(value, self.grid.reporter)
+        # A bf16 model is trained in fp32.
         saved = helios.save_state_dict(
             {name: p.data for name, p in self.parameters.items()},
             self.step,
@@ -197,7 +198,7 @@ class Trainer:
             # The same on every data rank, so that rank 0 saves it for all.
             optim=adamw.export_state(self.optimizer, self.parameters) if self.me.dp == 0 else None,
             any_dtype=True,
-        )  # a bf16 model is trained in fp32
+        )
         dist.barrier()  # now every rank has committed: the version is visible
         if self.me.global_rank == self.grid.reporter:
             report(
@@ -229,7 +230,8 @@ class Trainer:
 
 
 def train(args: argparse.Namespace, gang: helios.elastic.Gang) -> None:
-    """Train from the gang's version to the last step; called again when the gang has lost a rank."""
+    """Train from the gang's version to the last step;
+    called again when the gang has lost a rank."""
     if gang.cause and gang.rank == 0:
         print(
             f"generation {gang.generation} goes on from version {gang.version}: {gang.cause}",
@@ -271,7 +273,6 @@ if __name__ == "__main__":
     code = main()
     if code == 143:
         sys.stdout.flush()
-        os._exit(
-            code
-        )  # after a stop in the middle of a collective, torch may abort while the interpreter shuts down
+        # After a stop in the middle of a collective, torch may abort in the interpreter's shutdown.
+        os._exit(code)
     sys.exit(code)

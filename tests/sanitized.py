@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-"""The end-to-end tests with the daemons and commands of build-asan; ranks and Python take the library of build.
+"""The end-to-end tests with the daemons and commands of build-asan;
+ranks and Python take the library of build.
 
-    sanitized.py [NAME...]    NAME: save, for tests/e2e/test_save.py; default: all that start a cluster
+    sanitized.py [NAME...]    NAME: save, for tests/e2e/test_save.py;
+                              default: all that start a cluster
 
 A sanitizer's report fails the test in whose time it came. The last line is "N passed, N failed".
 """

@@ -4,7 +4,8 @@
     summary.py [LOG]        LOG: build/Testing/Temporary/LastTest.log
     summary.py --seconds    writes tests/seconds.txt by that log
 
-The last line is "N passed, N failed, N skipped". A program that skipped only some of its cases has passed.
+The last line is "N passed, N failed, N skipped".
+A program that skipped only some of its cases has passed.
 """
 import re
 import sys
@@ -15,9 +16,8 @@ BEGIN = re.compile(r"^\d+/\d+ Test: (\S+)")
 WHOLE = re.compile(r"^skipped: (.*)")
 TOOK = re.compile(r"^Test time = +([\d.]+) sec")
 LEAST_S = 3  # of a test that is worth a line
-REASON = re.compile(
-    r"^\[  REASON  \] (.*)"
-)  # of the skipped case of a C program that is named next
+# Why the case of a C program was skipped that is named next.
+REASON = re.compile(r"^\[  REASON  \] (.*)")
 CASE = re.compile(r"^(\w+) \(.*\.\.\. skipped ['\"](.*)['\"]$|^\[  SKIPPED \] (?!\d+ test)(\w+)$")
 
 

@@ -1,4 +1,5 @@
-"""Modules of a Python package don't import each other in a circle, not even inside a function or for types only.
+"""Modules of a Python package don't import each other in a circle,
+not even inside a function or for types only.
 
 `check_imports.py [--root ROOT]` looks at every package in ROOT/python.
 """

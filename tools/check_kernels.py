@@ -1,10 +1,12 @@
-"""The GPU kernels, compiled for every architecture that nvcc knows: no spills, registers, stack and shared memory
-within limits, one barrier; and in their PTX the instructions that the protocol and the bodies are made of.
+"""The GPU kernels, compiled for every architecture that nvcc knows: no spills, registers, stack and
+shared memory within limits, one barrier; and in their PTX the instructions that the protocol and
+the bodies are made of.
 
     check_kernels.py NVCC SOURCE BUILD ARCHS [FLAG...]
 
-FLAGs are nvcc's, beside the usual ones. The build compiles ARCHS (as 80,90), PTX of the first, and keeps what ptxas said in BUILD; what
-an earlier configuration left there is not looked at. The others are compiled here, once for each content of the sources. 77: there is no nvcc."""
+FLAGs are nvcc's, beside the usual ones. The build compiles ARCHS (as 80,90), PTX of the first, and
+keeps what ptxas said in BUILD; what an earlier configuration left there is not looked at. The
+others are compiled here, once for each content of the sources. 77: there is no nvcc."""
 import concurrent.futures
 import hashlib
 import os
@@ -122,7 +124,8 @@ def kernel_errors(arch, name, limits, text):
 
 
 def resource_errors(arch, text):
-    """What ptxas said, kernel by kernel; functions that are no kernels count to the one before them."""
+    """What ptxas said, kernel by kernel; functions that are no kernels count to the one
+    before them."""
     found = dict(
         re.findall(
             r"Compiling entry function '(\w+)'(.*?)(?=Compiling entry function|\Z)", text, re.DOTALL

@@ -1,11 +1,13 @@
-"""layers.txt is the law: a file uses headers and functions only of its own module or wing and of those that its line names.
+"""layers.txt is the law: a file uses headers and functions only of its own module or wing
+and of those that its line names.
 
-A module is a folder of src, or cmd. A wing is a folder of a module that has a line of its own, as `maco/plan: maco/graph`:
-it may use what its module's line names, and of its own module only the wings that its line names. What else is an error:
-a private header (*_private.h) that another wing or module includes; a grant that nothing uses; a wing that shows more
-than one header to others, unless faces.txt lists them; a circle, files of a module whose calls lead back to the first of
-them, which circles.txt does not list. Both lists may only shrink: an entry that no longer holds is an error, too, until
-`check_layers.py --shrink` has taken it out.
+A module is a folder of src, or cmd. A wing is a folder of a module that has a line of its own, as
+`maco/plan: maco/graph`: it may use what its module's line names, and of its own module only the
+wings that its line names. What else is an error: a private header (*_private.h) that another wing
+or module includes; a grant that nothing uses; a wing that shows more than one header to others,
+unless faces.txt lists them; a circle, files of a module whose calls lead back to the first of them,
+which circles.txt does not list. Both lists may only shrink: an entry that no longer holds is an
+error, too, until `check_layers.py --shrink` has taken it out.
 """
 import argparse
 import pathlib
@@ -33,17 +35,23 @@ NOT_CODE = re.compile(
     r'/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|^\s*#\s*include[^\n]*',
     re.DOTALL | re.MULTILINE,
 )
-# A definition: something at the first column, a name, parameters without a semicolon, and a brace at the first column.
+# A definition: something at the first column, a name, parameters without a semicolon,
+# and a brace at the first column.
 FUNCTION = re.compile(r"^([A-Za-z_][^;{}()=]*?)\b([A-Za-z_]\w*)\(([^;{}]*)\)\s*\n\{", re.MULTILINE)
 NAME = re.compile(r"(?<![.\w])(?<!->)[A-Za-z_]\w*")
 
-HEAD = """# Circles: files of a module whose calls lead back to the first of them: two that call functions of each other, or more of
-# which each reaches every other one. New circles, and more files in one, are refused; what no longer holds is taken out by
-# `tools/check_layers.py --shrink`. Behind a module's name stands how many it has.
-"""
-FACES_HEAD = """# Wings that show more than one header to other wings and modules. New ones are refused; what no longer holds is taken
-# out by `tools/check_layers.py --shrink`.
-"""
+HEAD = (
+    "# Circles: files of a module whose calls lead back to the first of them: two that call"
+    " functions of each other, or more of\n"
+    "# which each reaches every other one. New circles, and more files in one, are refused; what no"
+    " longer holds is taken out by\n"
+    "# `tools/check_layers.py --shrink`. Behind a module's name stands how many it has.\n"
+)
+FACES_HEAD = (
+    "# Wings that show more than one header to other wings and modules. New ones are refused; what"
+    " no longer holds is taken\n"
+    "# out by `tools/check_layers.py --shrink`.\n"
+)
 
 
 def module_of(unit):
@@ -92,13 +100,15 @@ class Law:
         return any(name.startswith(module + "/") for name in self.named)
 
     def allows(self, unit, target):
-        """Whether a file of `unit` may include a header of `target`; every grant that says so is used."""
+        """Whether a file of `unit` may include a header of `target`;
+        every grant that says so is used."""
         if unit == target:
             return True
         module, allowed = module_of(unit), False
         for owner in {unit, module}:
             for grant in {target, module_of(target)}:
-                # Another module's name grants all of its wings; the own module's name grants its root alone.
+                # Another module's name grants all of its wings;
+                # the own module's name grants its root alone.
                 if grant in self.named[owner] and (grant == target or module_of(target) != module):
                     self.used[owner].add(grant)
                     allowed = True
@@ -143,8 +153,8 @@ def check_file(law, f, errors):
     folder = f.below.rpartition("/")[0]
     if folder != unit and law.has_wings(module_of(unit)):
         errors.append(
-            f"{f.where}: folder {folder} has no line in layers.txt, where {module_of(unit)} has"
-            " wings"
+            f"{f.where}: folder {folder} has no line in layers.txt,"
+            f" where {module_of(unit)} has wings"
         )
     for number, own, third in f.includes():
         own = f"cmd/{own}" if own and own.startswith("cli/") else own
@@ -163,8 +173,8 @@ def check_file(law, f, errors):
 
 
 def find_calls(root, files):
-    """(file that uses a function, file that defines it, function), of functions that a header declares. Names that
-    several modules define are left out, but within one of them."""
+    """(file that uses a function, file that defines it, function), of functions that a header
+    declares. Names that several modules define are left out, but within one of them."""
     headers = [f.text for f in files if f.where.endswith(".h")] + [
         p.read_text() for p in sorted((root / "include").rglob("*.h"))
     ]
@@ -186,7 +196,8 @@ def find_calls(root, files):
 
 
 def check_calls(law, calls, errors):
-    """What a file declares through include/helios instead of a module's header, it uses all the same."""
+    """What a file declares through include/helios instead of a module's header,
+    it uses all the same."""
     for caller, callee, name in calls:
         unit, target = law.unit_of(caller.below), law.unit_of(callee.below)
         if unit and target and not law.allows(unit, target):
@@ -194,7 +205,8 @@ def check_calls(law, calls, errors):
 
 
 def find_circles(calls):
-    """Sets of a module's files: two that use functions of each other, and all that reach each other over more files."""
+    """Sets of a module's files: two that use functions of each other,
+    and all that reach each other over more files."""
     uses = {}
     for a, b, _ in calls:
         if module_of(a.below) == module_of(b.below):

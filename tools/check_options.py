@@ -1,5 +1,5 @@
-"""Every option has an effect: each row's field is read, each program reads the slices whose flags it takes, and what
-ranks are told of libhelios reads."""
+"""Every option has an effect: each row's field is read, each program reads the slices whose flags
+it takes, and what ranks are told of libhelios reads."""
 import argparse
 import pathlib
 import re
@@ -94,8 +94,8 @@ def check_ranks(errors):
         heard.add("hl_auth_rows")
     for rows in sorted(told ^ heard):
         errors.append(
-            f"{rows}: told to ranks (src/agent/env.c) or read by libhelios (src/client/client.c),"
-            " not both"
+            f"{rows}: told to ranks (src/agent/env.c) or read"
+            " by libhelios (src/client/client.c), not both"
         )
 
 

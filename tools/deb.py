@@ -1,8 +1,10 @@
-"""Debian packages of what is built: `deb.py BUILD OUT` prints their paths. Needs dpkg-dev and a finished `installed` target.
+"""Debian packages of what is built: `deb.py BUILD OUT` prints their paths.
+Needs dpkg-dev and a finished `installed` target.
 
 They are compressed with xz, or as DPKG_DEB_COMPRESSOR_TYPE says.
 
-Each package is one or two install components of cmake/helios.cmake with the control files of deploy/debian.
+Each package is one or two install components of cmake/helios.cmake
+with the control files of deploy/debian.
 """
 import argparse
 import gzip
@@ -51,8 +53,8 @@ def versions(build):
     package = re.match(r"helios \(([^)]*)\)", (DEBIAN / "changelog").read_text()).group(1)
     if package.rpartition("-")[0] != project:
         sys.exit(
-            f"deb: deploy/debian/changelog begins with {package}, and the project is version"
-            f" {project}"
+            f"deb: deploy/debian/changelog begins with {package},"
+            f" and the project is version {project}"
         )
     return project, package
 

@@ -1,8 +1,8 @@
 """./run demo: the main job on this machine, end to end, with the real daemons.
 
-Trains a small Hugging Face checkpoint on real text, slices it TP2 x PP2 into the pool of a local cluster,
-runs a gang of four ranks on it that saves versions, kills a rank's gang in between to show that it goes on,
-and compares the losses with the unsliced model. Exit 0 only if every proof holds.
+Trains a small Hugging Face checkpoint on real text, slices it TP2 x PP2 into the pool of a local
+cluster, runs a gang of four ranks on it that saves versions, kills a rank's gang in between to show
+that it goes on, and compares the losses with the unsliced model. Exit 0 only if every proof holds.
 """
 import argparse
 import json
@@ -140,8 +140,8 @@ def follow(state, job, steps, kill_after):
                     os.kill(pid, signal.SIGKILL)
                     killed = time.monotonic()
                     say(
-                        f"\n  version {body['version']} is visible; rank 0 (pid {pid}) killed with"
-                        " SIGKILL"
+                        f"\n  version {body['version']} is visible;"
+                        f" rank 0 (pid {pid}) killed with SIGKILL"
                     )
         if info["state"] in ("succeeded", "failed", "cancelled"):
             break
@@ -183,10 +183,19 @@ def proofs(work, logs, steps):
         for value in values
         if step < len(reference)
     )
-    yield "slices = unsliced model", first < TOLERANCE, f"step 0: {losses[0][0]:.6f} against {reference[0]:.6f}, difference {first:.1e}"
-    yield "resumed = undisturbed", worst < CURVE_TOLERANCE and len(
-        losses
-    ) == steps, f"all {len(losses)} steps, over the kill; largest difference {worst:.1e} from the unsliced, undisturbed run"
+    yield (
+        "slices = unsliced model",
+        first < TOLERANCE,
+        (f"step 0: {losses[0][0]:.6f} against {reference[0]:.6f}, difference {first:.1e}"),
+    )
+    yield (
+        "resumed = undisturbed",
+        worst < CURVE_TOLERANCE and len(losses) == steps,
+        (
+            f"all {len(losses)} steps, over the kill; largest difference {worst:.1e} from the"
+            " unsliced, undisturbed run"
+        ),
+    )
 
 
 def run(args, state, work):
@@ -287,8 +296,8 @@ def main():
     finally:
         if args.keep:
             say(
-                f"\nThe cluster runs on; try: build/bin/helios --state {state} list; stop it with"
-                " ... down"
+                f"\nThe cluster runs on; try: build/bin/helios --state {state} list;"
+                " stop it with ... down"
             )
         else:
             helios("down", state=state, check=False)

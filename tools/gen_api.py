@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""C structs, tables and calls from the schema. `gen_api.py SCHEMA IMPORTS OUT` writes OUT/api/types.h, OUT/api/types.c and, for every interface,
-OUT/rpc/INTERFACE_calls.h.
+"""C structs, tables and calls from the schema. `gen_api.py SCHEMA IMPORTS OUT` writes
+OUT/api/types.h, OUT/api/types.c and, for every interface, OUT/rpc/INTERFACE_calls.h.
 
 What `capnp compile -ocapnp` prints is read: one field or method a line, every name resolved.
 """
@@ -177,21 +177,30 @@ def enum_header(name: str, values: list[Enumerant]) -> list[str]:
         [f"enum hl_api_{low} {{"]
         + [f"    HL_API_{high}_{snake(v.name).upper()}," for v in values]
         + [
-            f"}};\n#define HL_API_{high}_COUNT {len(values)}\nextern const struct hl_api_enum"
-            f" hl_api_{low}_enum;\nstatic inline const char *hl_api_{low}_name(enum"
-            f" hl_api_{low} value)\n{{\n    return hl_api_enum_word(&hl_api_{low}_enum,"
-            f" (int)value);\n}}\nstatic inline HL_CHECK hl_status hl_api_{low}_parse(const char"
-            f" *word, enum hl_api_{low} *out)\n{{\n    int value;\n   "
-            f" HL_TRY(hl_api_enum_parse(&hl_api_{low}_enum, word, &value));\n    *out = (enum"
-            f" hl_api_{low})value;\n    return HL_OK;\n}}\n"
+            "};\n"
+            f"#define HL_API_{high}_COUNT {len(values)}\n"
+            f"extern const struct hl_api_enum hl_api_{low}_enum;\n"
+            f"static inline const char *hl_api_{low}_name(enum hl_api_{low} value)\n"
+            "{\n"
+            f"    return hl_api_enum_word(&hl_api_{low}_enum, (int)value);\n"
+            "}\n"
+            f"static inline HL_CHECK hl_status hl_api_{low}_parse(const char *word, enum"
+            f" hl_api_{low} *out)\n{{\n"
+            "    int value;\n"
+            f"    HL_TRY(hl_api_enum_parse(&hl_api_{low}_enum, word, &value));\n"
+            f"    *out = (enum hl_api_{low})value;\n"
+            "    return HL_OK;\n}\n"
         ]
     )
 
 
 def types_header(schema: Schema) -> str:
     out = [
-        "#ifndef HL_API_TYPES_H\n#define HL_API_TYPES_H\n\n#include \"api/api.h\"\n\n#ifdef"
-        " __cplusplus\nextern \"C\" {\n#endif\n"
+        "#ifndef HL_API_TYPES_H\n"
+        "#define HL_API_TYPES_H\n\n"
+        "#include \"api/api.h\"\n\n"
+        "#ifdef __cplusplus\n"
+        "extern \"C\" {\n#endif\n"
     ]
     for name, values in schema.enums.items():
         out += enum_header(name, values)
@@ -255,8 +264,9 @@ def types_source(schema: Schema) -> str:
         low = snake(name)
         words = ", ".join(f'"{v.word}"' for v in values)
         out.append(
-            f"static const char *const {low}_words[] = {{{words}}};\nconst struct hl_api_enum"
-            f" hl_api_{low}_enum = {{\"{low.replace('_', ' ')}\", {low}_words, {len(values)}}};"
+            f"static const char *const {low}_words[] = {{{words}}};\n"
+            f"const struct hl_api_enum hl_api_{low}_enum = {{\"{low.replace('_', ' ')}\","
+            f" {low}_words, {len(values)}}};"
         )
     for struct in every_struct(schema):
         if struct.fields:
@@ -281,33 +291,40 @@ def types_source(schema: Schema) -> str:
             for m in methods
         ]
         out.append(
-            f"}};\nconst struct hl_api_interface hl_api_{low} = {{\"{name}\", hl_api_{low}_methods,"
+            "};\n"
+            f"const struct hl_api_interface hl_api_{low} = {{\"{name}\", hl_api_{low}_methods,"
             f" {len(methods)}}};"
         )
     return "\n".join(out) + "\n"
 
 
 CALL = """
-static inline HL_CHECK hl_status hl_call_{whole}(struct hl_rpc_peer *peer, const struct hl_api_{whole}_params *params,
+static inline HL_CHECK hl_status hl_call_{whole}(struct hl_rpc_peer *peer, \
+const struct hl_api_{whole}_params *params,
     int timeout_ms, struct hl_arena *arena, struct hl_api_{whole}_results *results)
 {{
     return hl_rpc_call(peer, &hl_api_{low}_methods[{ordinal}], params, timeout_ms, arena, results);
 }}
 
-typedef void (*hl_{whole}_done)(void *arg, hl_status st, const char *text, const struct hl_api_{whole}_results *results);
+typedef void (*hl_{whole}_done)(void *arg, hl_status st, const char *text, \
+const struct hl_api_{whole}_results *results);
 
-static inline void hl_{whole}_finish(hl_rpc_callback done, void *arg, hl_status st, const char *text, const void *results)
+static inline void hl_{whole}_finish(hl_rpc_callback done, void *arg, hl_status st, \
+const char *text, const void *results)
 {{
     ((hl_{whole}_done)done)(arg, st, text, (const struct hl_api_{whole}_results *)results);
 }}
 
-static inline void hl_call_{whole}_async(struct hl_rpc_peer *peer, const struct hl_api_{whole}_params *params,
+static inline void hl_call_{whole}_async(struct hl_rpc_peer *peer, \
+const struct hl_api_{whole}_params *params,
     int timeout_ms, struct hl_loop *loop, hl_{whole}_done done, void *arg)
 {{
-    hl_rpc_call_async(peer, &hl_api_{low}_methods[{ordinal}], params, timeout_ms, loop, hl_{whole}_finish, (hl_rpc_callback)done, arg);
+    hl_rpc_call_async(peer, &hl_api_{low}_methods[{ordinal}], params, timeout_ms, loop, \
+hl_{whole}_finish, (hl_rpc_callback)done, arg);
 }}
 
-static inline void hl_reply_{whole}(struct hl_rpc_call *call, const struct hl_api_{whole}_results *results)
+static inline void hl_reply_{whole}(struct hl_rpc_call *call, \
+const struct hl_api_{whole}_results *results)
 {{
     hl_rpc_reply(call, &hl_api_{low}_methods[{ordinal}], results);
 }}"""
@@ -322,8 +339,10 @@ def calls_header(name: str, methods: list[Method]) -> str:
     for m in methods:
         out.append(CALL.format(whole=f"{low}_{snake(m.name)}", low=low, ordinal=m.ordinal))
     out.append(
-        "\n/* A handler that is NULL is answered by HL_EUNSUPPORTED. `params` live as long as the"
-        f" call. */\nstruct hl_{low}_handlers {{"
+        "\n"
+        "/* A handler that is NULL is answered by HL_EUNSUPPORTED. `params` live as long as the"
+        " call. */\n"
+        f"struct hl_{low}_handlers {{"
     )
     out += [
         f"    void (*{snake(m.name)})(void *arg, struct hl_rpc_call *call, const struct"
@@ -331,25 +350,33 @@ def calls_header(name: str, methods: list[Method]) -> str:
         for m in methods
     ]
     out.append(
-        f"}};\n\nstatic inline bool hl_{low}_dispatch(const void *handlers, void *arg, struct"
-        " hl_rpc_call *call, unsigned ordinal,\n    const void *params)\n{\n    const struct"
-        f" hl_{low}_handlers *h = (const struct hl_{low}_handlers *)handlers;\n    switch"
-        " (ordinal) {"
+        "};\n\n"
+        f"static inline bool hl_{low}_dispatch(const void *handlers, void *arg, struct hl_rpc_call"
+        " *call, unsigned ordinal,\n"
+        "    const void *params)\n{\n"
+        f"    const struct hl_{low}_handlers *h = (const struct hl_{low}_handlers *)handlers;\n"
+        "    switch (ordinal) {"
     )
     for m in methods:
         out.append(
-            f"    case {m.ordinal}:\n        if (call != NULL && h->{snake(m.name)} != NULL)\n     "
-            f"       h->{snake(m.name)}(arg, call, (const struct"
-            f" hl_api_{m.params.name} *)params);\n        return h->{snake(m.name)} != NULL;"
+            f"    case {m.ordinal}:\n"
+            f"        if (call != NULL && h->{snake(m.name)} != NULL)\n"
+            f"            h->{snake(m.name)}(arg, call, (const struct hl_api_{m.params.name}"
+            " *)params);\n"
+            f"        return h->{snake(m.name)} != NULL;"
         )
     out.append("    default:\n        return false;\n    }\n}\n")
     out.append(
-        "/* Serves `handlers`, which must outlive the server; the rest as hl_rpc_serve. */\nstatic"
-        f" inline HL_CHECK hl_status hl_serve_{low}(struct hl_rpc *rpc, const struct"
-        f" hl_rpc_serve_opts *opts,\n    const struct hl_{low}_handlers *handlers, struct"
-        " hl_rpc_server **out)\n{\n    struct hl_rpc_serve_opts all = *opts;\n    all.api ="
-        f" &hl_api_{low};\n    all.handlers = handlers;\n    all.dispatch = hl_{low}_dispatch;\n   "
-        " return hl_rpc_serve(rpc, &all, out);\n}\n"
+        "/* Serves `handlers`, which must outlive the server; the rest as hl_rpc_serve. */\n"
+        f"static inline HL_CHECK hl_status hl_serve_{low}(struct hl_rpc *rpc, const struct"
+        " hl_rpc_serve_opts *opts,\n"
+        f"    const struct hl_{low}_handlers *handlers, struct hl_rpc_server **out)\n"
+        "{\n"
+        "    struct hl_rpc_serve_opts all = *opts;\n"
+        f"    all.api = &hl_api_{low};\n"
+        "    all.handlers = handlers;\n"
+        f"    all.dispatch = hl_{low}_dispatch;\n"
+        "    return hl_rpc_serve(rpc, &all, out);\n}\n"
     )
     out.append("#endif")
     return "\n".join(out) + "\n"

@@ -1,7 +1,9 @@
-"""Completion for bash and zsh from the tree of commands: `gen_completion.py HELIOS OUT` writes OUT/helios and OUT/_helios.
+"""Completion for bash and zsh from the tree of commands:
+`gen_completion.py HELIOS OUT` writes OUT/helios and OUT/_helios.
 
-The code is deploy/completion.bash and .zsh; here their tables are made. An entry says what may stand at a place: =WORD (this word),
-@job, @model, @shard, @node (names that the cluster knows), file, dir; bool: a flag without value.
+The code is deploy/completion.bash and .zsh; here their tables are made. An entry says what may
+stand at a place: =WORD (this word), @job, @model, @shard, @node (names that the cluster knows),
+file, dir; bool: a flag without value.
 """
 import argparse
 import json
@@ -36,7 +38,8 @@ def option_entry(option):
 
 
 def argument_entry(command, name):
-    """`name` is that of the usage line: JOB, NAME[@VERSION], ID|KEY, controller|l3|NODE, FILE.xml."""
+    """`name` is that of the usage line: JOB, NAME[@VERSION], ID|KEY, controller|l3|NODE,
+    FILE.xml."""
     entries = []
     for part in name.split("|"):
         plain = re.sub(r"\[.*", "", part)
@@ -93,7 +96,8 @@ def tables(tree):
         "\n".join(
             [
                 (
-                    f"__helios_commands={shlex.quote(' '.join(name.replace(' ', '_') for name in names))}"
+                    "__helios_commands="
+                    f"{shlex.quote(' '.join(name.replace(' ', '_') for name in names))}"
                 ),
                 f"__helios_groups={shlex.quote(' '.join(groups))}",
                 "# Flags of a command; of every command for an empty name.",
@@ -113,7 +117,8 @@ def tables(tree):
 
 
 def described(tree, groups):
-    """zsh's: words with what they mean. The cases: a command (its flags), "-" (flags of all), "GROUP " or "commands "."""
+    """zsh's: words with what they mean.
+    The cases: a command (its flags), "-" (flags of all), "GROUP " or "commands "."""
 
     def rows(pairs):
         return "\n".join(f"{word.replace(':', chr(92) + ':')}:{text}" for word, text in pairs)

@@ -1,4 +1,5 @@
-"""docs/config.md from the option table. `gen_conf_docs.py HELIOS [--check]`: HELIOS is the built CLI."""
+"""docs/config.md from the option table.
+`gen_conf_docs.py HELIOS [--check]`: HELIOS is the built CLI."""
 import json
 import pathlib
 import subprocess
@@ -62,8 +63,8 @@ def page(helios):
         default = f"`{row['default']}`" if row["default"] else ""
         text = row["help"].replace("|", "\\|")
         lines.append(
-            f"| `{row['name']}` | `{row['flag']}` | `{row['env']}` | {default} | {programs} |"
-            f" {text} |"
+            f"| `{row['name']}` | `{row['flag']}` | `{row['env']}` | {default} | {programs}"
+            f" | {text} |"
         )
     return HEAD + "\n".join(lines) + "\n"
 

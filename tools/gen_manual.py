@@ -1,4 +1,5 @@
-"""The manual pages, from the tree of commands, the option table and docs/job.md: `gen_manual.py BIN OUT`.
+"""The manual pages, from the tree of commands, the option table and docs/job.md:
+`gen_manual.py BIN OUT`.
 
 BIN is the directory of the built programs. OUT/man1, man5 and man8 get gzipped pages.
 """
@@ -128,7 +129,8 @@ class Manual:
             page.term(flags + value, option["help"] + default)
 
     def usage(self, command):
-        """`helios shard show ID [--verify]`: words and flags bold, what stands for a value in italics."""
+        """`helios shard show ID [--verify]`:
+        words and flags bold, what stands for a value in italics."""
         words = [bold(f"helios {command['name']}")]
         for word in command["usage"].split():
             parts = re.split(r"(--?[a-z][-a-z0-9]*|[A-Z][A-Z0-9]*)", word)
@@ -290,7 +292,8 @@ class Manual:
         page.synopsis(
             f"{bold('helios-ranktable')} [{italic('options')}]",
             (
-                f"{bold('helios-ranktable lint')} {italic('FILE')} {bold('--chip')} {italic('a2|a3|a5')} [{bold('--job')}]"
+                f"{bold('helios-ranktable lint')} {italic('FILE')}"
+                f" {bold('--chip')} {italic('a2|a3|a5')} [{bold('--job')}]"
             ),
         )
         page.section("description")

@@ -1,9 +1,11 @@
-"""Container images of Helios without a registry or a network: `image.py [--buildah] DEBS OUT [NAME...]` prints their paths.
+"""Container images of Helios without a registry or a network:
+`image.py [--buildah] DEBS OUT [NAME...]` prints their paths.
 
-An image is one layer: the files of our packages in DEBS and those of the Debian packages that they depend on, as they are installed
-on this machine, whose release it must be made for. Nothing of /etc, /var or of other packages gets into it, and no file that is
-not as its package has it. With --buildah it is built from deploy/k8s/images/Containerfile, else written here without any
-engine; both are the same image. docker, podman, buildah and containerd load the file.
+An image is one layer: the files of our packages in DEBS and those of the Debian packages that they
+depend on, as they are installed on this machine, whose release it must be made for. Nothing of
+/etc, /var or of other packages gets into it, and no file that is not as its package has it. With
+--buildah it is built from deploy/k8s/images/Containerfile, else written here without any engine;
+both are the same image. docker, podman, buildah and containerd load the file.
 """
 import argparse
 import hashlib
@@ -40,7 +42,8 @@ NOT_TAKEN = {
     "ucf",
 }
 LEFT_OUT = re.compile(
-    r"/(etc|var)/|/usr/(include|share/(man|info|lintian|locale|bug|bash-completion|zsh|doc-base|gdb))/"
+    r"/(etc|var)/|/usr/"
+    r"(include|share/(man|info|lintian|locale|bug|bash-completion|zsh|doc-base|gdb))/"
     r"|/usr/share/doc/(?!.*/copyright$)"
 )
 TOP = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}

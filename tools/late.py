@@ -1,4 +1,5 @@
-"""Libraries that programs load when they first need them (src/os/late.h), for dpkg-shlibdeps, which sees only what is linked."""
+"""Libraries that programs load when they first need them (src/os/late.h), for dpkg-shlibdeps,
+which sees only what is linked."""
 import re
 import subprocess
 
@@ -6,7 +7,8 @@ NAMES = re.compile(rb"\0(lib(?:curl|ucp|zmq)\.so\.\d+)\0")
 
 
 def linked(files, folder):
-    """[a library that is linked to all of those], made in `folder`; [] where the files load none."""
+    """[a library that is linked to all of those], made in `folder`;
+    [] where the files load none."""
     names = sorted({name.decode() for file in files for name in NAMES.findall(file.read_bytes())})
     if not names:
         return []

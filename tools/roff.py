@@ -1,11 +1,13 @@
-"""Manual pages: roff of titles, paragraphs and lists, and of the Markdown in docs/ (headings, paragraphs, lists, tables, code)."""
+"""Manual pages: roff of titles, paragraphs and lists,
+and of the Markdown in docs/ (headings, paragraphs, lists, tables, code)."""
 import re
 
 INLINE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*|\[([^\]]+)\]\(([^)]+)\)")
 
 
 def escape(text, literal=False):
-    """Characters that mean something to roff, and those beyond ASCII. In literals a minus sign is one."""
+    """Characters that mean something to roff, and those beyond ASCII.
+    In literals a minus sign is one."""
     text = text.replace("\\", "\\e")
     if literal:
         text = (
@@ -28,7 +30,8 @@ def italic(text):
 
 
 def inline(text):
-    """Markdown's code, emphasis and links. A link is its text; one to a page of docs/ is named as well."""
+    """Markdown's code, emphasis and links. A link is its text;
+    one to a page of docs/ is named as well."""
     out, at = [], 0
     for found in INLINE.finditer(text):
         out.append(escape(text[at : found.start()]))
@@ -53,8 +56,8 @@ class Page:
         self.lines = [
             f'.\\" Generated: edit the option tables and tools/gen_manual.py instead.',
             (
-                f'.TH {escape(name.upper(), literal=True)} {section} "{date}" "Helios {version}"'
-                f' "{manual}"'
+                f'.TH {escape(name.upper(), literal=True)} {section}'
+                f' "{date}" "Helios {version}" "{manual}"'
             ),
             '.nh',
             '.ad l',

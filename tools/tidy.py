@@ -1,7 +1,9 @@
-"""The limits of the house: lengths, contracts, phrases, names, what a README says, subjects of commits.
+"""The limits of the house: lengths, contracts, phrases, names, what a README says,
+subjects of commits.
 
-`tidy.py [--shrink] [--root ROOT]`. names.txt counts the static functions of each module that are named by one bare word; a
-module may only get fewer, and `--shrink` writes down how many there are now.
+`tidy.py [--shrink] [--root ROOT]`. names.txt counts the static functions of each module that are
+named by one bare word; a module may only get fewer, and `--shrink` writes down how many there are
+now.
 """
 import argparse
 import ast
@@ -24,7 +26,8 @@ CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
 PRIVATE_CONTRACT = ("Threads:",)
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
 
-# Phrases of no one's technical English, in what users read: "out of memory allocating X", "X is not a Y", "invalid X".
+# Phrases of no one's technical English, in what users read:
+# "out of memory allocating X", "X is not a Y", "invalid X".
 PHRASES = re.compile(
     r"memory is short|\bno memory for\b|(?<!here )(?<!has )\bis no"
     r" (?!more|longer|less|other)[A-Za-z]|\bcan't be$"
@@ -38,7 +41,8 @@ VAGUE = re.compile(r"\b(nobody|somebody|anybody|whoever)\b", re.IGNORECASE)
 
 
 def functions(lines):
-    """(first line, length) of every function body: an opening brace in column 0 up to its closing one."""
+    """(first line, length) of every function body:
+    an opening brace in column 0 up to its closing one."""
     start = None
     for number, line in enumerate(lines, 1):
         if line == "{":
@@ -50,13 +54,15 @@ def functions(lines):
 
 
 def check_contract(where, head, errors):
-    """Each label is there and begins a line, with its text behind it; a private header says at least who may call it."""
+    """Each label is there and begins a line, with its text behind it;
+    a private header says at least who may call it."""
     for word in PRIVATE_CONTRACT if where.stem.endswith("_private") else CONTRACT:
         if not re.search(rf"^ \* {word} +\S", head, re.MULTILINE):
             errors.append(f"{where}: the contract comment has no line that begins with '{word}'")
 
 
-# A static function whose name says neither of what it is nor what it does it to: `static void take(`.
+# A static function whose name says neither of what it is nor what it does it to:
+# `static void take(`.
 ONE_WORD = re.compile(r"^static (?!inline)(?:[\w*]+[ *]+)+\**([a-z]+)\(", re.MULTILINE)
 # First words of subjects that are no imperative.
 NO_IMPERATIVE = re.compile(
@@ -88,9 +94,8 @@ def check_python(where, text, errors):
 
 def check_document(where, lines, errors):
     """Prose wraps; code, tables and what has no place to break do not."""
-    if str(where) in GENERATED or where.name.endswith(
-        ".zh.md"
-    ):  # Chinese has no spaces to break at
+    # Chinese has no spaces to break at.
+    if str(where) in GENERATED or where.name.endswith(".zh.md"):
         return
     fenced = False
     for number, line in enumerate(lines, 1):
@@ -130,15 +135,16 @@ def anchors(text):
 
 
 def check_shape(where, lines, errors):
-    """A row of a table has as many cells as the head, and an item of a list has a line of its own."""
+    """A row of a table has as many cells as the head,
+    and an item of a list has a line of its own."""
     bars = 0
     for number, line in prose(lines):
         now = len(BAR.findall(line)) if line.startswith("|") else 0
         bars = bars if now else 0
         if bars and now != bars:
             errors.append(
-                f"{where}:{number}: {now - 1} cells in a table of {bars - 1}; write \\| for a bar"
-                " in a text"
+                f"{where}:{number}: {now - 1} cells in a table of {bars - 1};"
+                " write \\| for a bar in a text"
             )
         bars = bars or now
         if not now and MERGED_ITEM.search(CODE_SPAN.sub("X", line)):
@@ -146,7 +152,8 @@ def check_shape(where, lines, errors):
 
 
 def check_links(root, path, text, errors):
-    """A link leads to a file and a heading that are there, and so does the name of a source file."""
+    """A link leads to a file and a heading that are there,
+    and so does the name of a source file."""
     where = path.relative_to(root)
     for number, line in prose(text.splitlines()):
         for target in LINK.findall(CODE_SPAN.sub("x", line)):
@@ -222,8 +229,8 @@ def check_names(root, shrink, errors):
             )
         elif now.get(module, 0) < allowed.get(module, 0) and not shrink:
             errors.append(
-                f"names.txt: {module} has only {now.get(module, 0)} by now; run tools/tidy.py"
-                " --shrink"
+                f"names.txt: {module} has only {now.get(module, 0)} by now;"
+                " run tools/tidy.py --shrink"
             )
     if shrink:
         head = "".join(line for line in text.splitlines(True) if line.startswith("#"))
@@ -234,7 +241,8 @@ def check_names(root, shrink, errors):
 
 
 def check_subjects(root, errors):
-    """Of the commits since one that this copy of the repository may not have: then nothing can be said."""
+    """Of the commits since one that this copy of the repository may not have:
+    then nothing can be said."""
     command = ["git", "log", "--no-merges", "--format=%h %s", f"{SUBJECTS_SINCE}..HEAD"]
     log = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     for line in log.stdout.splitlines():

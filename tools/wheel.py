@@ -1,7 +1,8 @@
 """A wheel of the Python packages with libhelios in it: `wheel.py BUILD OUT` prints its path.
 
-The library's own dependencies (UCX, Cap'n Proto ...) stay the system's; the wheel has their names for the message of an import
-that does not find them. Made with the standard library alone: a wheel is a zip file with a RECORD of its files.
+The library's own dependencies (UCX, Cap'n Proto ...) stay the system's; the wheel has their names
+for the message of an import that does not find them. Made with the standard library alone: a wheel
+is a zip file with a RECORD of its files.
 """
 import argparse
 import base64
@@ -115,7 +116,9 @@ def sources(packages):
 def write(path, info, files):
     """The wheel; RECORD comes last."""
     record = "".join(
-        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
+        f"{name},"
+        f"sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},"
+        f"{len(data)}\n"
         for name, data in files.items()
     )
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()

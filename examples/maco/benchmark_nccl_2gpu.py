@@ -1,15 +1,15 @@
 #!/usr/bin/python3
 """A product whose result is summed over two ranks: how much of the communication is hidden.
 
-    ./run build && /usr/bin/python3 examples/maco/benchmark_nccl_2gpu.py            # CPU, shared memory
+    ./run build && /usr/bin/python3 examples/maco/benchmark_nccl_2gpu.py  # CPU, shared memory
     torchrun --nproc-per-node 2 examples/maco/benchmark_nccl_2gpu.py --device cuda  # NCCL, two GPUs
 
 C: computing alone, X: communicating alone, S: one after the other, O: overlapped, all in the same
-chunks; S0: in one piece. hidden = (C + X - O) / X, E = (C + X - O) / min(C, X), gain = S0 / O. With n
-chunks E can't pass E* = (C + X - O*) / min(C, X), O* = c + (n - 1) max(c, x) + x. E is not printed
-if it would be meaningless: one side is too small, S is not C + X (the two slow each other down), or O
-varies. Expect that when both ranks run on the cores of one machine, because the cores that compute
-also add. Results are compared bit by bit with the serial run of the same chunks.
+chunks; S0: in one piece. hidden = (C + X - O) / X, E = (C + X - O) / min(C, X), gain = S0 / O. With
+n chunks E can't pass E* = (C + X - O*) / min(C, X), O* = c + (n - 1) max(c, x) + x. E is not
+printed if it would be meaningless: one side is too small, S is not C + X (the two slow each other
+down), or O varies. Expect that when both ranks run on the cores of one machine, because the cores
+that compute also add. Results are compared bit by bit with the serial run of the same chunks.
 """
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 
     ./run build && /usr/bin/python3 examples/maco/dit_block.py
 
-The condition (time step and class) shifts, scales and gates the block's results. Prints the report of
-the graph, how far its result is from torch's, and the times of both.
+The condition (time step and class) shifts, scales and gates the block's results. Prints the report
+of the graph, how far its result is from torch's, and the times of both.
 """
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 
     ./run build && /usr/bin/python3 examples/maco/llm_block.py
 
-The block is plain torch; TaskGraph.from_module makes the graph. Prints the report of the graph, how far
-its result is from torch's, and the times of both.
+The block is plain torch; TaskGraph.from_module makes the graph. Prints the report of the graph, how
+far its result is from torch's, and the times of both.
 """
 from __future__ import annotations
 

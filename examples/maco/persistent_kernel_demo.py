@@ -3,9 +3,9 @@
 
     ./run build && /usr/bin/python3 examples/maco/persistent_kernel_demo.py [--device cuda]
 
-On a GPU it also measures a CUDA graph of the calls, with which a persistent kernel competes. On a CPU
-it compares calls of torch from Python with a graph of the same tasks, which mostly saves the time of
-Python. Times are medians; the variants take turns.
+On a GPU it also measures a CUDA graph of the calls, with which a persistent kernel competes. On a
+CPU it compares calls of torch from Python with a graph of the same tasks, which mostly saves the
+time of Python. Times are medians; the variants take turns.
 """
 from __future__ import annotations
 

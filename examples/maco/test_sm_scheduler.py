@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Checks what the scheduling demo promises: the value of each element, each task once, round by round.
+"""Checks what the scheduling demo promises: the value of each element, each task once, \
+round by round.
 
     ./run build && /usr/bin/python3 examples/maco/test_sm_scheduler.py [--device cuda]
 """

@@ -1,5 +1,5 @@
-"""A cluster whose daemons each believe they are on a host of their own, started and killed by this process: traffic
-between them takes the networks. Every second of a daemon's absence is known."""
+"""A cluster whose daemons each believe they are on a host of their own, started and killed by this
+process: traffic between them takes the networks. Every second of a daemon's absence is known."""
 from __future__ import annotations
 
 import contextlib
@@ -23,12 +23,13 @@ from support.cluster import BUILD, HELIOS, ROOT, wait_for  # noqa: E402
 NODES = ("node-0", "node-1")
 DAEMONS = ("controller", "l3d", *NODES)
 READY_S = 60.0
-REGISTER_S = 5.0  # from serving until the Controller knows what the daemon holds: its health gate can take this long
+# From serving until the Controller knows what the daemon holds: its health gate can take this long.
+REGISTER_S = 5.0
 CALL_MS = 60000
-IN_USE = re.compile(
-    "the address is in use|Address already in use"
-)  # of the RPC port, of the others
-SYNC_MS = 15  # additional time of each fsync of the Controller, so that phases that wait for it can be hit
+# Said of the RPC port, and of the others.
+IN_USE = re.compile("the address is in use|Address already in use")
+# Additional time of each fsync of the Controller, so that phases that wait for it can be hit.
+SYNC_MS = 15
 
 
 class Refused(Exception):
@@ -87,7 +88,8 @@ class Daemon:
         self.absent: list[Absence] = []
 
     def start(self) -> None:
-        """Waits until it serves at its former addresses. Called by the main thread, with which the daemon ends."""
+        """Waits until it serves at its former addresses.
+        Called by the main thread, with which the daemon ends."""
         self.ready_file.unlink(missing_ok=True)
         self._spawn()
         self.ready = wait_for(f"{self.name} to serve", self._read_ready, READY_S)
@@ -142,12 +144,8 @@ class Daemon:
         )
 
 
-MODEL = {
-    "layers": 12,
-    "hidden": 384,
-    "ffn": 768,
-    "vocab": 1024,
-}  # arguments of support.checkpoints.llama
+# Arguments of support.checkpoints.llama.
+MODEL = {"layers": 12, "hidden": 384, "ffn": 768, "vocab": 1024}
 
 
 class Apart:
@@ -297,8 +295,8 @@ class Apart:
             return [row[0] for row in db.execute("SELECT key FROM kv WHERE key LIKE 'move/%'")]
 
     def settle(self, calls: Calls) -> None:
-        """Checks that no move is in flight or in the journal, every copy is good, and nodes hold what the Controller
-        knows."""
+        """Checks that no move is in flight or in the journal, every copy is good, and nodes hold
+        what the Controller knows."""
         wait_for(
             "the nodes",
             lambda: [n["state"] for n in calls("listNodes")["nodes"]] == ["ready"] * len(NODES),
@@ -309,9 +307,8 @@ class Apart:
             120,
         )
         wait_for("the journal of moves to be empty", lambda: not self.records())
-        wait_for(
-            "the version to be whole", self._verified, 60
-        )  # a sweep may have missed what nodes are listing again
+        # A sweep may have missed what nodes are listing again.
+        wait_for("the version to be whole", self._verified, 60)
         wait_for(
             "the stores to hold what the Controller knows",
             lambda: self._held() == self._known(calls),

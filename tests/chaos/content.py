@@ -1,4 +1,5 @@
-"""The expected bytes of every committed version: computed from the seed and an independent slicer."""
+"""The expected bytes of every committed version:
+computed from the seed and an independent slicer."""
 from __future__ import annotations
 
 import json

@@ -19,9 +19,8 @@ from world import BASE, DAEMONS, NODES, POOL_MIB, Absent, Broken, World
 
 HOLD_S = 4.0  # longest duration of a shortage
 HOUR_NS = 3600 * 10**9
-NODE_LOST_S = (
-    4.0  # an Agent that is stopped for this long may be taken for lost (option node_lost: 5s)
-)
+# An Agent that is stopped for this long may be taken for lost (option node_lost: 5s).
+NODE_LOST_S = 4.0
 
 
 def kill(world: World, daemon: str) -> None:
@@ -33,7 +32,8 @@ def kill(world: World, daemon: str) -> None:
 
 
 class Fault:
-    """One strike. `excuses`: jobs of the round may fail with a reason; `kills`: daemons that may die."""
+    """One strike. `excuses`: jobs of the round may fail with a reason;
+    `kills`: daemons that may die."""
 
     excuses = False
     kills: tuple[str, ...] = ()
@@ -45,7 +45,8 @@ class Fault:
         self.choose()
 
     def choose(self) -> None:
-        """Chooses the details before the phase begins. Raises Absent if the fault is not possible now."""
+        """Chooses the details before the phase begins.
+        Raises Absent if the fault is not possible now."""
 
     def begin(self) -> None:
         raise NotImplementedError
@@ -103,9 +104,8 @@ class Stop(Fault):
             self.world.job_gone = True
 
     def hold(self, done: threading.Event) -> None:
-        end = (
-            time.monotonic() + self.seconds
-        )  # also after the phase has ended: the others see it stopped
+        # Also after the phase has ended: the others see it stopped.
+        end = time.monotonic() + self.seconds
         while time.monotonic() < end:
             time.sleep(0.05)
 
@@ -181,8 +181,8 @@ class FullPool(Fault):
             return
         _, said = self.process.communicate(timeout=60)
         self.world.log(
-            f"  the import of more than the pool holds: exit {self.process.returncode};"
-            f" {said.strip()}"
+            "  the import of more than the pool holds:"
+            f" exit {self.process.returncode}; {said.strip()}"
         )
         if self.process.returncode == 0:
             raise Broken("more was imported than the pool holds")
@@ -272,9 +272,8 @@ class Descriptors(Fault):
 
     def end(self) -> None:
         if self.pid:
-            with contextlib.suppress(
-                ProcessLookupError
-            ):  # a phase may have ended the daemon itself
+            # A phase may have ended the daemon itself.
+            with contextlib.suppress(ProcessLookupError):
                 resource.prlimit(self.pid, resource.RLIMIT_NOFILE, self.limits)
 
 

@@ -1,10 +1,10 @@
-"""A process that reads all shards of a model, one after the other and again, and compares every byte. Started by
-moves.py:
+"""A process that reads all shards of a model, one after the other and again, and compares every
+byte. Started by moves.py:
 
     move_reader.py CONTROLLER DIRECTORY PATH < until its end
 
-DIRECTORY has a file ID for each shard with its expected bytes. Prints a line for each read that failed or was wrong,
-and one at the end."""
+DIRECTORY has a file ID for each shard with its expected bytes. Prints a line for each read that
+failed or was wrong, and one at the end."""
 from __future__ import annotations
 
 import json

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""./run chaos moves [MOVES [KILLS]]: shards move through all tiers and networks of a real cluster, whose daemons are
-killed in every phase of a move, while processes read all shards and compare every byte.
+"""./run chaos moves [MOVES [KILLS]]: shards move through all tiers and networks of a real cluster,
+whose daemons are killed in every phase of a move, while processes read all shards and compare every
+byte.
 
-Ends after so many moves and kills, or when the time is over. With --progress FILE it continues from what an earlier run
-wrote there. Status 1: wrong bytes, a read that failed while a holder was present, something left over.
+Ends after so many moves and kills, or when the time is over. With --progress FILE it continues from
+what an earlier run wrote there. Status 1: wrong bytes, a read that failed while a holder was
+present, something left over.
 """
 from __future__ import annotations
 
@@ -33,13 +35,10 @@ READERS = {"on node-0": "node-0", "on node-1": "node-1", "far from all": "", "be
 CLEAN = "8s"  # a copy that can't be dropped by then stays: the only other one is in device memory
 REST_S = 120.0  # until the moves in flight have ended
 SEEK_S = 4.0  # how long to look for a move in a wanted phase
-AHEAD_PER_S = 1.0  # a phase can be hit this many times more often than the rarest one, per second of looking for the rarest
-MODEL = {
-    "layers": 24,
-    "hidden": 192,
-    "ffn": 384,
-    "vocab": 8192,
-}  # 24 shards of 1.4 MiB, two of 6 MiB
+# A phase can be hit this many times more often than the rarest one, per second of looking for that.
+AHEAD_PER_S = 1.0
+# 24 shards of 1.4 MiB, two of 6 MiB.
+MODEL = {"layers": 24, "hidden": 192, "ffn": 384, "vocab": 8192}
 COPIES_S = 30.0  # time for the Controller to say where the copies of a shard are
 SETTLE_KILLS = 50  # everything is checked after so many kills
 DROPS = 0.2  # share of the orders that drop the copy in L3, if there is another one
@@ -175,7 +174,8 @@ class Readers:
             self.numbers.fail(f"reader {name} ended by itself")
 
     def _failed(self, name: str, said: dict) -> None:
-        """Excused if the only daemon that holds the shard was absent, by what was known then or is known now."""
+        """Excused if the only daemon that holds the shard was absent,
+        by what was known then or is known now."""
         shard, span = said["shard"], (said["began"], said["ended"])
         holders = {copy["node"] or "l3d" for copy in self._copies(shard)}
         only = holders.pop() if len(holders) == 1 else ""
@@ -270,7 +270,8 @@ class Movers:
 
 
 class Killer:
-    """In the main thread: kills the daemon of a role while a move is in a phase, and starts it again."""
+    """In the main thread: kills the daemon of a role while a move is in a phase,
+    and starts it again."""
 
     def __init__(self, world: Apart, numbers: Numbers, seed: int) -> None:
         self.world, self.numbers = world, numbers
@@ -316,7 +317,8 @@ class Killer:
         }
 
     def seek(self) -> tuple[tuple[str, str], str] | None:
-        """The pair of phase and role to hit, and its daemon: the rarest pair, or another one if that takes long."""
+        """The pair of phase and role to hit, and its daemon:
+        the rarest pair, or another one if that takes long."""
         began = time.monotonic()
         rarest = min(self.pairs, key=lambda pair: (self.score(pair), self.rng.random()))
         while time.monotonic() < began + SEEK_S:

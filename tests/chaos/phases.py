@@ -1,5 +1,6 @@
-"""What happens while a fault strikes. A phase returns how it ended: "ok", "refused" (the CLI said why) or "failed" (a
-job that said why); it raises Broken for a wrong answer, Absent if it has nothing to work on."""
+"""What happens while a fault strikes. A phase returns how it ended: "ok", "refused" (the CLI said
+why) or "failed" (a job that said why); it raises Broken for a wrong answer, Absent if it has
+nothing to work on."""
 from __future__ import annotations
 
 import contextlib
@@ -64,7 +65,8 @@ def pull(world: World, rng: random.Random, _: int) -> str:
 
 
 def reshard(world: World, rng: random.Random, number: int) -> str:
-    """Imports a model; then reads its ranks at the other tensor parallel size, whose shards are cut meanwhile."""
+    """Imports a model; then reads its ranks at the other tensor parallel size,
+    whose shards are cut meanwhile."""
     outcome = import_model(world, rng, number)
     name = f"m-{number}"
     world.resharded.append(name)
@@ -166,12 +168,8 @@ def archive(world: World, rng: random.Random, _: int) -> str:
     return outcome
 
 
-CATALOGUE = (
-    "cluster/%",
-    "model/%",
-    "version/%",
-    "shard/%",
-)  # of the Controller's records; jobs and nodes stay
+# Of the Controller's records. Those of jobs and nodes stay.
+CATALOGUE = ("cluster/%", "model/%", "version/%", "shard/%")
 
 
 def _records(world: World, keep: dict | None) -> dict:
@@ -188,8 +186,8 @@ def _records(world: World, keep: dict | None) -> dict:
 
 
 def recover(world: World, rng: random.Random, number: int) -> str:
-    """Saves a version, then deletes the catalogue or restores the previous one: everything committed comes back from
-    its manifests."""
+    """Saves a version, then deletes the catalogue or restores the previous one: everything
+    committed comes back from its manifests."""
     before = _records(world, None) if rng.random() < 0.5 else {}
     outcome = import_model(world, rng, number)
     until("the manifest of each version", lambda: len(world.manifests()) == len(world.visible()))
@@ -231,12 +229,8 @@ PHASES: dict[str, Callable[[World, random.Random, int], str]] = {
     "recover": recover,
     "reshard": reshard,
 }
-WAITS = {
-    "copy",
-    "archive",
-    "recover",
-    "reshard",
-}  # phases that call fault_may_begin when they are ready to be hit
+# Phases that call fault_may_begin when they are ready to be hit.
+WAITS = {"copy", "archive", "recover", "reshard"}
 
 
 # ---- once there is no fault any more ----
@@ -262,8 +256,8 @@ def finish(world: World, excused: bool) -> None:
             said = world.pull(name, 1, place, want, tp_size=tp_size)
             if said:
                 raise Broken(
-                    f"{name} of tensor parallel size {tp_size} cannot be read without a fault:"
-                    f" {said}"
+                    f"{name} of tensor parallel size {tp_size} cannot be read"
+                    f" without a fault: {said}"
                 )
     for shard in world.copied:
         for copied in world.c.json("shard", "show", shard)["copies"]:

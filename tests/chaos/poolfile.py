@@ -1,4 +1,5 @@
-"""Reads the index of a pool file by its description in docs/formats.md: independent of the daemon's code."""
+"""Reads the index of a pool file by its description in docs/formats.md:
+independent of the daemon's code."""
 from __future__ import annotations
 
 import os

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """./run chaos MINUTES [--seed N]: a real cluster under random faults, checked after each of them.
 
-A round is a phase (import, pull, save ...) and a fault that strikes at a random moment of it. Afterwards the cluster
-must heal, every committed version must have the bytes that an independent computation gives, nothing may be half
-visible or left over, and a gang that the fault does not concern must run on. Each pair of phase and fault comes once
-before any pair is repeated.
+A round is a phase (import, pull, save ...) and a fault that strikes at a random moment of it.
+Afterwards the cluster must heal, every committed version must have the bytes that an independent
+computation gives, nothing may be half visible or left over, and a gang that the fault does not
+concern must run on. Each pair of phase and fault comes once before any pair is repeated.
 """
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ class Run:
         self.lines.append(f"{time.monotonic() - self.begun:8.2f} {text}")
 
     def deck(self):
-        """An endless sequence of pairs of phase and fault, each once before any is repeated; first every phase without
-        a fault."""
+        """An endless sequence of pairs of phase and fault, each once before any is repeated; first
+        every phase without a fault."""
         phases, faults = self.args.phase or list(self.phases), self.args.fault or self.usual
         if not self.args.fault:
             yield from ((phase, "none") for phase in phases)
@@ -163,7 +163,8 @@ class Run:
             yield from pairs
 
     def after(self, played: Round, before: dict[str, int]) -> None:
-        """After the fault: the cluster heals, the phase's work is completed, everything is checked."""
+        """After the fault: the cluster heals, the phase's work is completed,
+        everything is checked."""
         now = self.world.pids()
         alive = self.world_module.alive
         for daemon, pid in before.items():
@@ -202,9 +203,8 @@ class Run:
         self.table[fault, phase, "hit"] += played.hit
         print(
             (
-                f"round {number:4} "
-                f" {phase:8} {played.fault.text:45.45} {outcome:8} {'hit ' if played.hit else 'late'}"
-                f" {time.monotonic() - started:5.1f} s"
+                f"round {number:4}  {phase:8} {played.fault.text:45.45} {outcome:8}"
+                f" {'hit ' if played.hit else 'late'} {time.monotonic() - started:5.1f} s"
             ),
             flush=True,
         )
@@ -255,7 +255,8 @@ class Run:
         return 1 if self.failures or not self.table else 0
 
     def summary(self) -> None:
-        """Fault x phase: rounds that ended ok / refused or failed with a reason; * when no strike came in time."""
+        """Fault x phase: rounds that ended ok / refused or failed with a reason;
+        * when no strike came in time."""
         columns = [p for p in self.phases if any(key[1] == p for key in self.table)]
         print(f"\n{'fault':16}" + "".join(f"{c:>20}" for c in columns))
         total = collections.Counter()

@@ -62,7 +62,8 @@ def rows(answer: Any) -> list[dict]:
 
 
 def until(what: str, condition: Callable[[], Any], seconds: float = SETTLE_S) -> Any:
-    """Poll until condition() returns a true value; after the deadline Broken with `what` and the last value."""
+    """Poll until condition() returns a true value;
+    after the deadline Broken with `what` and the last value."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -74,7 +75,8 @@ def until(what: str, condition: Callable[[], Any], seconds: float = SETTLE_S) ->
 
 
 class World:
-    """One cluster: two nodes of two slots, a small pool above an archive, one gang that only waits."""
+    """One cluster: two nodes of two slots, a small pool above an archive,
+    one gang that only waits."""
 
     def __init__(self, rng: random.Random, reason: str, log: Callable[[str], None]) -> None:
         self.rng, self.log, self.isolated = rng, log, not reason
@@ -85,7 +87,8 @@ class World:
         self.truth: dict[tuple[str, int], content.Content] = {}
         # What a call whose answer was lost may have created: name -> expected content.
         self.maybe: dict[str, content.Content] = {}
-        # For imported models: the tensor parallel size other than the imported one, and the content there.
+        # For imported models: the tensor parallel size other than the imported one,
+        # and the content there.
         self.other_size: dict[str, tuple[int, content.Content]] = {}
         self.job_gone = False  # a fault may restart the gang
         self.fault_may_begin = threading.Event()
@@ -125,7 +128,8 @@ class World:
     # ---- start and end ----
 
     def start(self) -> None:
-        """Start it with a base model, one saved-over shape and the healthy gang; record the baselines."""
+        """Start it with a base model, one saved-over shape and the healthy gang;
+        record the baselines."""
         self.c.up()
         self.started = True
         self.pool = pathlib.Path(self.c.info["pool"])
@@ -187,7 +191,8 @@ class World:
         return checkpoints.llama(directory, layers=2, hidden=hidden, ffn=2 * hidden, seed=seed)
 
     def call(self, *args: object) -> tuple[bool, str]:
-        """Runs the CLI as a user does: (whether it succeeded, stdout or its error). It must not crash or hang."""
+        """Runs the CLI as a user does: (whether it succeeded, stdout or its error).
+        It must not crash or hang."""
         started = time.monotonic()
         try:
             done = self.c.run(*args)
@@ -197,8 +202,8 @@ class World:
         text = done.stdout if done.returncode == 0 else done.stderr.strip()
         brief = text.strip().splitlines()[-1][:160] if text.strip() else ""
         self.log(
-            f"  helios {' '.join(map(str, args))}: exit {done.returncode} after {took:.1f} s;"
-            f" {brief}"
+            f"  helios {' '.join(map(str, args))}:"
+            f" exit {done.returncode} after {took:.1f} s; {brief}"
         )
         if done.returncode < 0:
             raise Broken(f"helios {args[0]} ended by signal {-done.returncode}")
@@ -224,8 +229,8 @@ class World:
         path: str = "auto",
         tp_size: int = 0,
     ) -> str:
-        """ "" if the rank's tensors were read and are right, else the CLI's error; Broken for wrong bytes. tp_size: 0 =
-        that of the version."""
+        """ "" if the rank's tensors were read and are right, else the CLI's error; Broken for wrong
+        bytes. tp_size: 0 = that of the version."""
         size = ("--tp-size", tp_size) if tp_size else ()
         out = self.work / f"pulled-{threading.get_ident()}"
         ok, said = self.call(
@@ -253,7 +258,8 @@ class World:
         return ""
 
     def shards(self, model: str, version: int) -> list[dict]:
-        """Its own shards: those of its cuts are never archived, and are evicted when space is needed."""
+        """Its own shards: those of its cuts are never archived,
+        and are evicted when space is needed."""
         found = rows(self.c.json("shard", "ls", "--model", f"{model}@{version}"))
         return [s for s in found if not s["id"].startswith(poolfile.DERIVED)]
 
@@ -358,8 +364,8 @@ class World:
             said = self.pull(model, version, place, want)
             if said:
                 raise Broken(
-                    f"{model}@{version} pp {place[0]} tp {place[1]} cannot be read without a fault:"
-                    f" {said}"
+                    f"{model}@{version} pp {place[0]} tp {place[1]} cannot be read"
+                    f" without a fault: {said}"
                 )
 
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
@@ -471,8 +477,8 @@ class World:
             for tier in node["tiers"]:
                 if tier["tier"] == "L2" and tier["usedBytes"] + tier["writingBytes"]:
                     return (
-                        f"{tier['usedBytes'] + tier['writingBytes']} bytes in the L2 of"
-                        f" {node['node']}"
+                        f"{tier['usedBytes'] + tier['writingBytes']} bytes in the L2"
+                        f" of {node['node']}"
                     )
         if self._shm() - self.base_shm:
             return f"files in /dev/shm: {sorted(self._shm() - self.base_shm)}"

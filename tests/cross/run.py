@@ -1,7 +1,9 @@
-"""./run cross ARCH: this checkout compiled for another architecture, and its unit tests under QEMU's user emulation.
+"""./run cross ARCH: this checkout compiled for another architecture,
+and its unit tests under QEMU's user emulation.
 
-Headers and libraries are Debian's packages of that architecture, which are unpacked, not installed: this machine's apt
-and dpkg stay as they are, and no right is needed. They are kept in ~/.cache/helios, by their versions."""
+Headers and libraries are Debian's packages of that architecture, which are unpacked, not installed:
+this machine's apt and dpkg stay as they are, and no right is needed. They are kept in
+~/.cache/helios, by their versions."""
 import argparse
 import functools
 import hashlib

@@ -1,6 +1,7 @@
-"""./run debian RELEASE [COMMAND...]: ./run COMMAND on a fresh machine with another release of Debian, a root made by
-debootstrap: what is missing there is found as its user would find it. It brings another compiler, Python, torch and
-other libraries. Root and build are kept in ~/.cache/helios; --fresh makes them anew. Runs as root."""
+"""./run debian RELEASE [COMMAND...]: ./run COMMAND on a fresh machine with another release of
+Debian, a root made by debootstrap: what is missing there is found as its user would find it. It
+brings another compiler, Python, torch and other libraries. Root and build are kept in
+~/.cache/helios; --fresh makes them anew. Runs as root."""
 import argparse
 import functools
 import os
@@ -16,8 +17,8 @@ sys.dont_write_bytecode = True
 
 from support import debian  # noqa: E402
 
-# Mounts and processes of its own, so that nothing is left of either; the root is made theirs, as who enters such a
-# namespace from within gets its root.
+# Mounts and processes of its own, so that nothing is left of either; the root is made theirs, as
+# who enters such a namespace from within gets its root.
 ENTER = """mount --bind "$1" "$1"
 cd "$1"; shift
 mount -t proc proc proc

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""./run fuzz [SECONDS] [TARGET...]: libFuzzer on parsers of foreign bytes, as many at a time as there are CPUs.
+"""./run fuzz [SECONDS] [TARGET...]: libFuzzer on parsers of foreign bytes,
+as many at a time as there are CPUs.
 
-Ends with a table. What is found lies in build-fuzz/fuzz (`build-fuzz/fuzz/fuzz_TARGET FILE` shows it again) and makes
-the exit status 1. Inputs that reach new code are kept in build-fuzz/corpus/TARGET, beside those of tests/fuzz/corpus.
+Ends with a table. What is found lies in build-fuzz/fuzz (`build-fuzz/fuzz/fuzz_TARGET FILE` shows
+it again) and makes the exit status 1. Inputs that reach new code are kept in
+build-fuzz/corpus/TARGET, beside those of tests/fuzz/corpus.
 """
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""HybridPS on a CUDA device against plain torch: losses and parameters to the bit, at several capacities.
+"""HybridPS on a CUDA device against plain torch: \
+losses and parameters to the bit, at several capacities.
 
     tests/gpu/hybridps_cuda.py [--device cuda:0] [--width 512] [--layers 4] [--steps 6]
 
-Each row trains a GPT twice: plain, and managed on a device that holds 105, 50 or 25 % of the model data. The plain one
-steps where the managed one does: on the device, or on the host between two passes. Ends with 1 if anything differs."""
+Each row trains a GPT twice: plain, and managed on a device that holds 105, 50 or 25 % of the model
+data. The plain one steps where the managed one does: on the device, or on the host between two
+passes. Ends with 1 if anything differs."""
 from __future__ import annotations
 
 import argparse
@@ -45,13 +47,12 @@ def move(params: list, device: Any) -> None:
 
 @contextlib.contextmanager
 def exact_roots(on: bool) -> Iterator[None]:
-    """Roots of arrays are rounded right, as native Adam's are. MKL's, which torch takes where it was
-    built with it, are not for one element in 160."""
+    """Roots of arrays are rounded right, as native Adam's are. MKL's, which torch takes where it
+    was built with it, are not for one element in 160."""
     root = torch.Tensor.sqrt
     if on:
-        torch.Tensor.sqrt = lambda t: root(t.double()).to(
-            t.dtype
-        )  # a root's second rounding changes nothing
+        # A root's second rounding changes nothing.
+        torch.Tensor.sqrt = lambda t: root(t.double()).to(t.dtype)
     try:
         yield
     finally:
@@ -188,7 +189,8 @@ def compare(
     same = losses == expected and all(torch.equal(a, b) for a, b in zip(values, wanted))
     far = furthest(wanted, values)
     facts = (
-        f"{'device' if on_device else 'host':6} {'bit-equal' if same else f'DIFFERENT by {far:.1e}'} in"
+        f"{'device' if on_device else 'host':6}"
+        f" {'bit-equal' if same else f'DIFFERENT by {far:.1e}'} in"
         f" {took:.1f} s, {stats['last']['h2d'] / data:.2f} and {stats['last']['d2h'] / data:.2f} of"
         " the model data moved in a step"
     )

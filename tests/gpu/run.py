@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """./run test-gpu: runs all that needs a CUDA device, and prints a summary.
 
-Without a GPU it ends with 77 and says why. Each part is a process of its own with a deadline; what it says is in
-DIR/PART.log. docs/testing.md says what each part is."""
+Without a GPU it ends with 77 and says why. Each part is a process of its own with a deadline; what
+it says is in DIR/PART.log. docs/testing.md says what each part is."""
 from __future__ import annotations
 
 import argparse
@@ -132,7 +132,8 @@ def refuse(why: str) -> None:
 
 
 def card(probe: bool) -> str:
-    """The GPU and its driver; ends the program where there is none. probe: prints its architecture, and ends it."""
+    """The GPU and its driver; ends the program where there is none.
+    probe: prints its architecture, and ends it."""
     try:
         import torch
     except ImportError:

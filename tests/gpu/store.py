@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The store with a CUDA device as L1: shards go there and back, ranks map them on the device and read right bytes,
-telemetry knows the GPU, and helios validate carries out what needs a device.
+"""The store with a CUDA device as L1: shards go there and back, ranks map them on the device and \
+read right bytes, telemetry knows the GPU, and helios validate carries out what needs a device.
 
     tests/gpu/store.py [--gib 1] [--report FILE]
 
@@ -98,8 +98,8 @@ def there_and_back(c: Any, shards: list, client: Any) -> None:
                 WRONG.append("unmap: " + client._lib.helios_last_error().decode())
         hold(
             (
-                f"turn {turn}: {len(shards)} shards in L1 have their bytes, as a rank sees them on"
-                " the device"
+                f"turn {turn}: {len(shards)} shards in L1 have their bytes,"
+                " as a rank sees them on the device"
             ),
             found,
             want,

@@ -1,7 +1,9 @@
-"""./run test-image [NAME]: builds the image of deploy/docker/Dockerfile with Debian's torch, and tries it by a job. No registry is
-used: its base is this machine's release of Debian, from apt's mirror.
+"""./run test-image [NAME]: builds the image of deploy/docker/Dockerfile with Debian's torch, and
+tries it by a job. No registry is used: its base is this machine's release of Debian, from apt's
+mirror.
 
-Afterwards the image is in the Docker engine that answers. If none does, one is started for it, and the image is in a file."""
+Afterwards the image is in the Docker engine that answers.
+If none does, one is started for it, and the image is in a file."""
 import argparse
 import json
 import os
@@ -89,8 +91,11 @@ def try_job(name):
         source, _ = checkpoints.llama(c.dir / "hf")
         c.json("model", "import", source, "--name", "tiny", "--tp", "2")
         text = (
-            f"jobName: image\ndockerImage: {name}\nmodel: {{name: tiny}}\nparallelism:"
-            " {tensor_parallel_size: 2}\nresources: {ranks_per_slot: 1}\ncommand: "
+            "jobName: image\n"
+            f"dockerImage: {name}\n"
+            "model: {name: tiny}\n"
+            "parallelism: {tensor_parallel_size: 2}\n"
+            "resources: {ranks_per_slot: 1}\ncommand: "
         )
         begin = ["helios-run", "--megatron", "-", "--naming", "te", "/bin/sh", "-c"]
         job = c.submit(text + json.dumps([*begin, TELL]))

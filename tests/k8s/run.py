@@ -1,4 +1,5 @@
-"""./run test-k8s: our programs against a real Kubernetes API server, which is compiled the first time."""
+"""./run test-k8s: our programs against a real Kubernetes API server,
+which is compiled the first time."""
 import pathlib
 import sys
 import time

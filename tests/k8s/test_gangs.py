@@ -1,5 +1,6 @@
-"""helios-controller --executor kubernetes against a real API server, with the rights of deploy/k8s. Volcano and the
-kubelet, which the API server asks for logs, are played (tests/support/volcano.py)."""
+"""helios-controller --executor kubernetes against a real API server, with the rights of deploy/k8s.
+Volcano and the kubelet, which the API server asks for logs, are played
+(tests/support/volcano.py)."""
 import base64
 import contextlib
 import itertools
@@ -120,7 +121,8 @@ class OnServer(unittest.TestCase):
             webhook.close()
 
     def is_refused(self, why):
-        """The API server takes a moment to know of a webhook; until then nothing may be made, for Volcano would see it."""
+        """The API server takes a moment to know of a webhook;
+        until then nothing may be made, for Volcano would see it."""
         probe = {
             "apiVersion": "batch.volcano.sh/v1alpha1",
             "kind": "Job",

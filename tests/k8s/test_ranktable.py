@@ -1,4 +1,5 @@
-"""helios-ranktable against a real API server, with the manifests of deploy/k8s: TLS, RBAC, service accounts."""
+"""helios-ranktable against a real API server, with the manifests of deploy/k8s:
+TLS, RBAC, service accounts."""
 import itertools
 import os
 import pathlib
@@ -106,7 +107,8 @@ def rights_of(objects):
 
 
 class Real(World):
-    """Every test has a namespace and a controller of its own, which is the service account of the manifests."""
+    """Every test has a namespace and a controller of its own,
+    which is the service account of the manifests."""
 
     lease_ns = "helios"
     numbers = itertools.count(1)
@@ -162,7 +164,8 @@ class Real(World):
 
 
 class Scoped(Real):
-    """With rights in the test's namespace alone, and a Lease there: such controllers don't meet, so tests may run side by side."""
+    """With rights in the test's namespace alone, and a Lease there:
+    such controllers don't meet, so tests may run side by side."""
 
     def setUp(self):
         super().setUp()
@@ -252,7 +255,8 @@ class Rights(Real, unittest.TestCase):
     """Of an account for all namespaces."""
 
     def test_a_right_that_is_missing(self):
-        """The role is what it needs, and not more; without a part of it, it says what is missing."""
+        """The role is what it needs, and not more;
+        without a part of it, it says what is missing."""
         role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/helios-ranktable"
         rules = self.api.call("GET", role)["rules"]
         less = [r for r in rules if "configmaps" not in r["resources"]]

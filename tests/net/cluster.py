@@ -64,8 +64,8 @@ class Cluster:
         )
 
     def start_agent(self, host, l2_size="128MiB"):
-        """An Agent with an L2 of its own; the Controller knows it by the host's name. Hosts on one kernel share its
-        identity, so they are told apart."""
+        """An Agent with an L2 of its own; the Controller knows it by the host's name. Hosts on one
+        kernel share its identity, so they are told apart."""
         state = self.lab.dir / f"agent-{host.name}"
         agent = self._daemon(
             host,

@@ -4,10 +4,10 @@
       10.77.2.1 --migration--  10.77.2.2
       10.77.3.1 --management-  10.77.3.2
 
-A host is a process that holds the namespaces. It and everything that runs in them dies with the test, also when the
-test is killed; the namespaces and their links end with the last process in them. With `ipc="own"` each host has an IPC
-namespace and a /dev/shm of its own; with "shared" only the network is separate, so that the Unix socket of a pool is
-reachable.
+A host is a process that holds the namespaces. It and everything that runs in them dies with the
+test, also when the test is killed; the namespaces and their links end with the last process in
+them. With `ipc="own"` each host has an IPC namespace and a /dev/shm of its own; with "shared" only
+the network is separate, so that the Unix socket of a pool is reachable.
 
 Needs root, unshare and nsenter (util-linux), ip and tc (iproute2).
 """
@@ -83,7 +83,8 @@ def missing():
 
 
 def lacks(qdisc):
-    """Why tc can't do `qdisc` ("tbf rate 1mbit burst 4k latency 9ms") in this kernel; None if it can."""
+    """Why tc can't do `qdisc` ("tbf rate 1mbit burst 4k latency 9ms") in this kernel;
+    None if it can."""
     done = subprocess.run(
         [
             "unshare",
@@ -102,7 +103,8 @@ def lacks(qdisc):
 
 
 def fault(path, kind, result):
-    """Claims a cell of the fault matrix: tests/net/matrix.py reads these lines from the test log."""
+    """Claims a cell of the fault matrix: tests/net/matrix.py reads these lines
+    from the test log."""
     print(f"\nFAULT path={path} fault={kind} result={result}", flush=True)
 
 
@@ -277,7 +279,8 @@ class Host:
         )
 
     def slow(self, plane, qdisc):
-        """Limits what leaves this host on the plane: "tbf rate …", "netem …"; "" for full speed again."""
+        """Limits what leaves this host on the plane: "tbf rate …", "netem …";
+        "" for full speed again."""
         self.sh(f"tc qdisc del dev {plane} root 2>/dev/null; true")
         if qdisc:
             self.sh(f"tc qdisc add dev {plane} root {qdisc}")
@@ -313,8 +316,8 @@ class Lab:
                 )
                 for host in self.hosts:
                     host.sh(
-                        f"ip addr add 10.77.{number}.{host.index}/24 dev {plane} && ip link set"
-                        f" {plane} up"
+                        f"ip addr add 10.77.{number}.{host.index}/24 dev {plane} && ip link"
+                        f" set {plane} up"
                     )
             for plane in PLANES:
                 for host in self.hosts:

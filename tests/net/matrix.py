@@ -1,14 +1,16 @@
 #!/usr/bin/python3
 """The fault matrix: which test shows what happens on which path under which fault.
 
-    matrix.py [--full] [LOG]    a table made from the log of a ctest run (build/Testing/Temporary/LastTest.log)
+    matrix.py [--full] [LOG]    a table made from the log of a ctest run
+                                (build/Testing/Temporary/LastTest.log)
 
 A test claims a cell by a line on stdout, printed after the last assertion that belongs to it:
 
     FAULT path=tcp-read fault=kill result=noticed-repaired
 
-Exit status 1 if a claim names no path or fault of the matrix, or is made by a test that failed. With --full, for a run
-of all tests, also if a cell is neither shown nor n/a; cells of tests that were skipped here are reported and excused.
+Exit status 1 if a claim names no path or fault of the matrix, or is made by a test that failed.
+With --full, for a run of all tests, also if a cell is neither shown nor n/a; cells of tests that
+were skipped here are reported and excused.
 """
 import re
 import sys
@@ -50,7 +52,8 @@ NOT_APPLICABLE = {
     ("tcp-read", "full"): "a read takes no room at the owner",
 }
 
-# Cells of a path may be missing if the tests of this name were skipped (no namespaces, no traffic control, no mount).
+# Cells of a path may be missing if the tests of this name were skipped
+# (no namespaces, no traffic control, no mount).
 SKIPPABLE = {
     "tcp-read": "net_test_",
     "tcp-put": "net_test_",
@@ -101,9 +104,8 @@ def skips(lines):
     for line in lines:
         if found := CTEST.match(line):
             program = found[1]
-        if (
-            SKIP.search(line) and "netem" not in line
-        ):  # slow links show delay and loss without it, too
+        # Slow links show delay and loss without it, too.
+        if SKIP.search(line) and "netem" not in line:
             names.add(program)
     return names
 
@@ -120,15 +122,16 @@ def open_cells(cells):
 def gaps(cells, skipped):
     """Cells that a full run should have shown."""
     return [
-        f"path={path} fault={kind}: no test of this run shows it, and the matrix knows no reason"
-        " why not"
+        f"path={path} fault={kind}: no test of this run shows it,"
+        " and the matrix knows no reason why not"
         for path, kind in open_cells(cells)
         if path not in SKIPPABLE or not any(name.startswith(SKIPPABLE[path]) for name in skipped)
     ]
 
 
 def table(cells):
-    """Lines of text: a number for each test, the tests below, then what does not apply and what no test has shown."""
+    """Lines of text: a number for each test, the tests below,
+    then what does not apply and what no test has shown."""
     tests = sorted({test for claims in cells.values() for _, test in claims})
     number = {test: i for i, test in enumerate(tests, 1)}
     rows = [["path", *FAULTS]]

@@ -1,5 +1,5 @@
-"""Agents with L2 stores on two hosts: copies and migrations, each over its own plane, and the effect of faults on
-them."""
+"""Agents with L2 stores on two hosts: copies and migrations, each over its own plane, and the
+effect of faults on them."""
 import re
 import threading
 import time
@@ -51,9 +51,8 @@ class Agents(unittest.TestCase):
         self.assertEqual(self.holders(), ["A", "B"])
         self.world.helios(self.a, "shard", "drop", self.id, "--from", "A")
         self.world.helios(self.a, "shard", "drop", self.id, "--from", "l3")
-        done, moved = self.copy(
-            "l3"
-        )  # and back, from L2 on B to L3 on A: a write over the backbone
+        # Back from L2 on B to L3 on A: a write over the backbone.
+        done, moved = self.copy("l3")
         self.assertGreater(moved["backbone"], self.size, done)
         self.assertLess(moved["migration"], 65536)
 
@@ -81,8 +80,8 @@ class Agents(unittest.TestCase):
         said = result["done"][0]
         self.assertIsInstance(said, str, said)
         print(
-            f"noticed path=zmq-agent fault=kill seconds={result['at'] - at:.2f} bar={SECOND}:"
-            f" {said.strip()}"
+            f"noticed path=zmq-agent fault=kill seconds={result['at'] - at:.2f}"
+            f" bar={SECOND}: {said.strip()}"
         )
         self.assertLess(result["at"] - at, SECOND + 2 * SLACK)
         self.a.slow("migration", "")
@@ -98,9 +97,8 @@ class Agents(unittest.TestCase):
         self.b.link("migration", "down")
         thread.join(60)
         done, moved = result["done"]
-        self.assertEqual(
-            (done["path"], done["reason"]), ("ucx-tagged", "migration-net-down")
-        )  # it fell back
+        # The copy fell back.
+        self.assertEqual((done["path"], done["reason"]), ("ucx-tagged", "migration-net-down"))
         self.assertGreater(moved["backbone"], self.size)
         self.b.link("migration", "up")
         self.a.slow("migration", "")

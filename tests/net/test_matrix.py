@@ -64,9 +64,8 @@ class Matrix(unittest.TestCase):
         )
         self.assertTrue(any(m.startswith("path=tcp-put fault=kill: ") for m in missing))
         log = (
-            LOG
-            + "4/4 Test: net_test_pool_faults\ntest_a (x.y.test_a) ... skipped 'no sch_tbf'\nTest"
-            " Passed.\n"
+            LOG + "4/4 Test: net_test_pool_faults\n"
+            "test_a (x.y.test_a) ... skipped 'no sch_tbf'\nTest Passed.\n"
         )
         excused = matrix.gaps(cells, matrix.skips(log.splitlines()))
         self.assertEqual(
@@ -97,9 +96,9 @@ class Summary(unittest.TestCase):
             LOG
             + "4/5 Test: net_hosts\n"
             + said_without_namespaces()
-            + "Test Passed.\n5/5 Test: mem_dir\n[  SKIPPED ] a_full_disk\n[  SKIPPED ] 1 test(s),"
-            " listed below:\n[  SKIPPED ] a_full_disk\ntest_a (x.y.test_a) ... skipped 'no"
-            " sch_tbf'\nTest Passed.\n"
+            + "Test Passed.\n5/5 Test: mem_dir\n[  SKIPPED ] a_full_disk\n"
+            "[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] a_full_disk\n"
+            "test_a (x.y.test_a) ... skipped 'no sch_tbf'\nTest Passed.\n"
         )
         self.assertEqual(
             summary.summary(summary.read(log.splitlines())),

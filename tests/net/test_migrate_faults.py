@@ -209,13 +209,8 @@ class Migration(unittest.TestCase):
         self.assert_stored(on_fast := fast.line(), fast, receiver)
         self.slow()
         seconds, done = {}, None
-        for mode in (
-            "off",
-            "auto",
-            "auto",
-            "auto",
-            "auto",
-        ):  # what compression costs is measured on a busy machine
+        # What compression costs is measured on a busy machine.
+        for mode in ("off", "auto", "auto", "auto", "auto"):
             receiver.ask("empty")
             sender = self.sender(receiver, zstd=mode)
             self.assert_stored(done := sender.line(), sender, receiver)
@@ -227,9 +222,8 @@ class Migration(unittest.TestCase):
             f" {seconds['auto'] / seconds['off']:.2f} of the time on 200 Mbit/s,"
             f" {on_fast['wire'] / SIZE:.2f} of the bytes at full speed"
         )
-        self.assertLess(
-            done["wire"], SIZE * 0.9
-        )  # the first chunks go uncompressed, until the line is known
+        # The first chunks go uncompressed, until the line is known.
+        self.assertLess(done["wire"], SIZE * 0.9)
         if on_fast["seconds"] * 16 < seconds["off"]:  # on a busy machine no link is fast
             self.assertGreater(on_fast["wire"], done["wire"])
 

@@ -1,4 +1,5 @@
-"""Three separate networks: each listener listens on its own network, and traffic went where the counters say."""
+"""Three separate networks: each listener listens on its own network,
+and traffic went where the counters say."""
 import json
 import re
 import unittest
@@ -73,9 +74,8 @@ class Planes(unittest.TestCase):
     def setUp(self):
         self.lab = self.enterContext(hosts.Lab())
         self.a, self.b = self.lab.a, self.lab.b
-        for (
-            host
-        ) in self.lab.hosts:  # its neighbour discovery would be counted on networks without traffic
+        # Its neighbour discovery would be counted on networks without traffic.
+        for host in self.lab.hosts:
             host.sh("echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")
         self.world = World(self.lab)
 
@@ -93,9 +93,8 @@ class Planes(unittest.TestCase):
         self.assertRegex(agent.ready["metrics"], r"^10\.77\.3\.2:\d+$")
         for row in self.world.helios(self.a, "net")["planes"]:
             if row["daemon"] == "node-B" and row["plane"] != "inside":
-                self.assertEqual(
-                    row["interface"], row["plane"]
-                )  # the names of the interfaces on these hosts
+                # The names of the interfaces on these hosts.
+                self.assertEqual(row["interface"], row["plane"])
 
     def test_bytes_travel_where_they_are_counted(self):
         self.world.import_model()

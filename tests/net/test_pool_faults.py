@@ -1,4 +1,5 @@
-"""Ranks on another host than the pool: paths are reported truthfully, and what ranks see when the pool's host fails."""
+"""Ranks on another host than the pool: paths are reported truthfully,
+and what ranks see when the pool's host fails."""
 import signal
 import time
 import unittest
@@ -30,9 +31,8 @@ class Paths(unittest.TestCase):
         pulled = world.b.dir / "pulled"
         world.helios(world.b, "pull", "--model", "m", "--pp", "0", "--tp", "0", "--out", pulled)
         backbone = world.b.received("backbone")
-        self.assertGreater(
-            backbone, sum(s[2] for s in found["shards"])
-        )  # twice, by rank and by pull
+        # The bytes came twice: by the rank and by the pull.
+        self.assertGreater(backbone, sum(s[2] for s in found["shards"]))
         local = world.rank(world.a)
         got = local.ask({"op": "read", "ids": ids(found)})
         self.assertEqual((got["crcs"], got["path"]), (crcs(found), "shm"))

@@ -1,5 +1,5 @@
-"""Exhausts the model of a move (migration.pml) with spin, and has it find the rules that are left out. `model.py [WORD]`: only
-runs whose name has that word. 77 = skipped: there is no spin.
+"""Exhausts the model of a move (migration.pml) with spin, and has it find the rules that are left
+out. `model.py [WORD]`: only runs whose name has that word. 77 = skipped: there is no spin.
 """
 import pathlib
 import re
@@ -10,7 +10,7 @@ import tempfile
 
 MODEL = pathlib.Path(__file__).with_name("migration.pml")
 MEMORY_KIB = 2 << 20
-# what is explored; that a move has ended where nothing can happen any more is asserted in all of them
+# What is explored. All assert that a move has ended where nothing can happen any more.
 RUNS = {
     "failover": {"FAILOVERS": 1, "LOSSES": 1},
     "failover beside doubled orders": {"FAILOVERS": 1, "DOUBLES": 1},
@@ -32,7 +32,8 @@ BROKEN = {
 
 
 class Verifiers:
-    """spin's programs for the model: what compiles them takes as long as a search, so all runs share them."""
+    """spin's programs for the model: what compiles them takes as long as a search,
+    so all runs share them."""
 
     def __init__(self, where):
         self.where = where
@@ -40,8 +41,8 @@ class Verifiers:
         subprocess.run(["spin", "-a", MODEL], cwd=where, check=True, stdout=subprocess.DEVNULL)
 
     def program(self, claim):
-        """NOCOMP: else each state is made shorter before it is looked up, a quarter of the search's instructions. The search for
-        cycles ends without a word under it."""
+        """NOCOMP: else each state is made shorter before it is looked up, a quarter of the search's
+        instructions. The search for cycles ends without a word under it."""
         name = "cycles" if claim else "states"
         if name not in self.made:
             flags = ["-O0", "-DNP"] if claim else ["-O1", "-DSAFETY", "-DNOCOMP"]

@@ -1,7 +1,9 @@
-"""Mutants of the step function of moves: its source with one planted fault each, which the simulator must find.
+"""Mutants of the step function of moves: its source with one planted fault each,
+which the simulator must find.
 
-`mutants.py NAME OUT` writes the source file with the fault of that name; `mutants.py --file NAME` says which file it is of.
-A fault whose text is no longer in the source, or is there twice, is an error: then it must be planted anew.
+`mutants.py NAME OUT` writes the source file with the fault of that name; `mutants.py --file NAME`
+says which file it is of. A fault whose text is no longer in the source, or is there twice, is an
+error: then it must be planted anew.
 """
 import pathlib
 import sys
@@ -56,16 +58,18 @@ MUTANTS = {
         "steps.c",
         "        else\n            move_revert(m, mv, st);",
         (
-            "        else {\n            move_revert(m, mv, st);\n            move_clean(m, mv,"
-            " HL_MOVE_PHASE_UNDOING);\n        }"
+            "        else {\n"
+            "            move_revert(m, mv, st);\n"
+            "            move_clean(m, mv, HL_MOVE_PHASE_UNDOING);\n"
+            "        }"
         ),
     ),
     "stop": (
         "the copy of a move that is cancelled goes on",
         "steps.c",
         (
-            "    if (mv->rec.phase == HL_MOVE_PHASE_COPYING) {\n        migration_act(m, mv,"
-            " HL_MOVE_STOP);\n"
+            "    if (mv->rec.phase == HL_MOVE_PHASE_COPYING) {\n"
+            "        migration_act(m, mv, HL_MOVE_STOP);\n"
         ),
         "    if (mv->rec.phase == HL_MOVE_PHASE_COPYING) {\n",
     ),

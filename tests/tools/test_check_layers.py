@@ -65,8 +65,8 @@ class Layers(ToolCase):
             (
                 0,
                 (
-                    "layers: 10 files ok, 0 circles left (circles.txt), 0 wings of several headers"
-                    " (faces.txt)\n"
+                    "layers: 10 files ok, 0 circles left (circles.txt),"
+                    " 0 wings of several headers (faces.txt)\n"
                 ),
             ),
         )
@@ -90,8 +90,9 @@ class Layers(ToolCase):
         self.write(
             {
                 "src/box/clock.c": (
-                    '/* hl_clock() */\nstruct hl_clock *p = 0; // hl_clock\nconst char *t ='
-                    ' "hl_clock", *u = p->hl_clock;\n'
+                    '/* hl_clock() */\n'
+                    'struct hl_clock *p = 0; // hl_clock\n'
+                    'const char *t = "hl_clock", *u = p->hl_clock;\n'
                 )
             }
         )
@@ -290,8 +291,11 @@ class Layers(ToolCase):
             PAIR
             | {
                 "src/os/b.c": (
-                    '#include "os/a.h"\n\nstatic int hl_a(void)\n{\n    return 1;\n}\n\nint'
-                    ' hl_b(void)\n{\n    return hl_a();\n}\n'
+                    '#include "os/a.h"\n\n'
+                    'static int hl_a(void)\n{\n'
+                    '    return 1;\n}\n\n'
+                    'int hl_b(void)\n{\n'
+                    '    return hl_a();\n}\n'
                 )
             }
         )

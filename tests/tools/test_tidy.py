@@ -79,8 +79,8 @@ class Tidy(ToolCase):
 
     def test_a_private_header_says_who_may_call_it(self):
         text = (
-            "/* box/box_private.h - the parts of a box.\n *\n * Threads: any.\n */\n#ifndef"
-            " P\n#define P\n#endif\n"
+            "/* box/box_private.h - the parts of a box.\n *\n"
+            " * Threads: any.\n */\n#ifndef P\n#define P\n#endif\n"
         )
         self.accepts({"src/box/box_private.h": text})
         self.refuses(
@@ -169,8 +169,10 @@ class Tidy(ToolCase):
 
     def test_links_of_documents(self):
         page = (
-            "# The box's `lid`, and more\n\n```\n# no heading, [no link](no.md)\n```\n\n`[no"
-            " link](no.md)`\n"
+            "# The box's `lid`, and more\n\n"
+            "```\n"
+            "# no heading, [no link](no.md)\n```\n\n"
+            "`[no link](no.md)`\n"
         )
         self.accepts(
             {

@@ -1,6 +1,8 @@
-"""Builds what ./run test-vm boots: kernel, initramfs and root image, from Debian's packages; cached by their versions.
+"""Builds what ./run test-vm boots: kernel, initramfs and root image, from Debian's packages;
+cached by their versions.
 
-The packages come from the Debian mirror that this machine's apt uses. Runs as root (debootstrap needs chroot)."""
+The packages come from the Debian mirror that this machine's apt uses.
+Runs as root (debootstrap needs chroot)."""
 import argparse
 import functools
 import hashlib
@@ -26,14 +28,17 @@ from support.debian import (
 
 CACHE = ROOT / "build-vm"
 
-# What the programs need at run time and what the tests use to look around. Our libraries that are missing here come
-# with the job (run.py), so a new dependency does not need a new image.
+# What the programs need at run time and what the tests use to look around. Our libraries that are
+# missing here come with the job (run.py), so a new dependency does not need a new image.
 PACKAGES = """libucx0 ibverbs-providers ibverbs-utils rdma-core libzmq5 libhwloc15 libisal2 libsqlite3-0
  libjansson4 libyaml-0-2 libnuma1 numactl iproute2 kmod procps python3 busybox-static systemd-sysv dbus podman crun netavark catatonit
  docker-registry uidmap dbus-user-session libpam-systemd""".split()
 KERNEL = "linux-image-amd64"
-# In the root image, with all their dependencies. rxe requests its checksum module by name, not by dependency.
-MODULES = """ib_uverbs rdma_rxe rdma_ucm rdma_cm veth 9pnet_virtio 9p overlay crc32_generic crc32-pclmul""".split()
+# In the root image, with all their dependencies.
+# rxe requests its checksum module by name, not by dependency.
+MODULES = (
+    "ib_uverbs rdma_rxe rdma_ucm rdma_cm veth 9pnet_virtio 9p overlay crc32_generic crc32-pclmul"
+).split()
 # In the initramfs; they can be built in.
 EARLY = "virtio_pci virtio_blk crc32c_generic ext4".split()
 TOOLS = {
@@ -182,8 +187,8 @@ def cache_key():
 def build(kernel, text, work, log):
     if os.geteuid() != 0:
         raise Missing(
-            "the root file system is made by debootstrap, which needs root; run ./run test-vm as"
-            " root"
+            "the root file system is made by debootstrap, which needs root;"
+            " run ./run test-vm as root"
         )
     root, made = work / "root", work / "made"
     made.mkdir()

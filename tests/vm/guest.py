@@ -1,5 +1,5 @@
-"""Runs in the test machine as root: prepares soft-RoCE and runs this machine's tests (run.py); prints one TAP line for
-each."""
+"""Runs in the test machine as root: prepares soft-RoCE and runs this machine's tests (run.py);
+prints one TAP line for each."""
 import importlib
 import pathlib
 import sys

@@ -1,5 +1,5 @@
-"""Tests are functions with a sentence; they run in the order of registration. A test that hangs is ended, and
-its place is printed."""
+"""Tests are functions with a sentence; they run in the order of registration. A test that hangs is
+ended, and its place is printed."""
 import collections
 import pathlib
 import signal

@@ -1,4 +1,5 @@
-"""A helios-l3d by itself, on the RDMA device. There is no Controller, so no sweep removes shards without a version."""
+"""A helios-l3d by itself, on the RDMA device.
+There is no Controller, so no sweep removes shards without a version."""
 import contextlib
 import json
 import os
@@ -9,8 +10,9 @@ import tempfile
 from prepare import ADDRESS
 from support.cluster import BUILD, cluster, wait_for
 
-# On a busy host an emulated program can stand for many seconds. The defaults would take that for a network that lets
-# nothing through, or for a node that is lost together with its copies.
+# On a busy host an emulated program can stand for many seconds. The defaults would take that for a
+# network that lets nothing through, or for a node that is lost together with its copies. Emulated
+# memory is slower than that of any usable node.
 PATIENT = {
     "HELIOS_DATA_CONNECT_TIMEOUT": "180s",
     "HELIOS_DATA_PUT_TIMEOUT": "180s",
@@ -20,7 +22,7 @@ PATIENT = {
     "HELIOS_COPY_LOCATE_TIMEOUT": "120s",
     "HELIOS_COPY_TIMEOUT": "300s",
     "HELIOS_AGENT_HEALTH": "false",
-}  # emulated memory is slower than that of any usable node
+}
 NETWORK = {"HELIOS_PLANE_BACKBONE": ADDRESS, **PATIENT}
 
 

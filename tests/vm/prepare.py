@@ -29,14 +29,15 @@ def rxe():
 
 @contextlib.contextmanager
 def deaf():
-    """A host at the other end of a cable, both with an RDMA device: TCP works and RDMA does not, because
-    soft-RoCE in Linux 6.1 receives nothing in network namespaces. Returns the other host's (namespace,
-    address)."""
+    """A host at the other end of a cable, both with an RDMA device: TCP works and RDMA does not,
+    because soft-RoCE in Linux 6.1 receives nothing in network namespaces. Returns the other host's
+    (namespace, address)."""
     sh(
         """ip netns add other
           ip link add w0 type veth peer name w1 netns other
           ip addr add 10.3.0.1/24 dev w0; ip link set w0 up
-          ip -n other addr add 10.3.0.2/24 dev w1; ip -n other link set w1 up; ip -n other link set lo up
+          ip -n other addr add 10.3.0.2/24 dev w1; ip -n other link set w1 up; \
+ip -n other link set lo up
           rdma link add rxe2 type rxe netdev w0
           ip netns exec other rdma link add rxe3 type rxe netdev w1"""
     )

@@ -32,7 +32,8 @@ class Machine(typing.NamedTuple):
     modules: tuple
 
 
-# Podman's calls are short programs with one busy thread: emulated processors beyond the host's two would only compete.
+# Podman's calls are short programs with one busy thread:
+# emulated processors beyond the host's two would only compete.
 MACHINES = {
     "plain": Machine(
         False, 2, ("test_cluster", "test_numa", "test_programs", "test_puts", "test_verbs")
@@ -47,11 +48,14 @@ After=multi-user.target
 [Service]
 Type=oneshot
 TimeoutStartSec=infinity
-ExecStart=/bin/sh -c 'timeout -k 10 %d sh /job/run.sh </dev/null >/job/out/output 2>&1; echo $? >/job/out/rc'
+ExecStart=/bin/sh -c 'timeout -k 10 %d sh /job/run.sh </dev/null >/job/out/output 2>&1; \
+echo $? >/job/out/rc'
 ExecStopPost=/bin/sh -c 'sync; echo o >/proc/sysrq-trigger'
 """
-ENVIRONMENT = """export PATH=/job/tree/build/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
-export LD_LIBRARY_PATH=/job/tree/build/lib:/job/lib HELIOS_BUILD=/job/tree/build HELIOS_SOURCE=/job/tree
+ENVIRONMENT = """\
+export PATH=/job/tree/build/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
+export LD_LIBRARY_PATH=/job/tree/build/lib:/job/lib \
+HELIOS_BUILD=/job/tree/build HELIOS_SOURCE=/job/tree
 export PYTHONPATH=/job/tree/python:/job/tree/tests PYTHONDONTWRITEBYTECODE=1
 cd /job/out
 """
@@ -150,8 +154,8 @@ def stage(job, image, args, machine):
     for name in UNIT_TESTS + HELPERS:
         if not (build.ROOT / "build/tests" / name).exists():
             raise build.Missing(
-                f"build/tests/{name} is missing; ./run build makes it, unless its name here is"
-                " wrong"
+                f"build/tests/{name} is missing; ./run build makes it,"
+                " unless its name here is wrong"
             )
         shutil.copy(build.ROOT / "build/tests" / name, tree / "build/tests" / name)
     programs = [
@@ -182,7 +186,8 @@ def stage(job, image, args, machine):
 
 
 def qemu(image, job, kvm, cores):
-    # Not chosen automatically: a /dev/kvm inside another virtual machine can open and then hang the guest.
+    # Not chosen automatically: a /dev/kvm inside another virtual machine can open
+    # and then hang the guest.
     accel = "kvm" if kvm else "tcg,thread=multi"
     last = 2 * cores - 1
     return [
@@ -209,8 +214,8 @@ def qemu(image, job, kvm, cores):
         image / "vmlinuz",
         "-initrd",
         image / "initrd.gz",
-        # On a busy host no tick may arrive while the kernel tests its timer, and it would panic. The kernel's tests
-        # of its ciphers have hung in the emulator.
+        # On a busy host no tick may arrive while the kernel tests its timer, and it would panic.
+        # The kernel's tests of its ciphers have hung in the emulator.
         "-append",
         "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check cryptomgr.notests",
         "-drive",
@@ -244,7 +249,8 @@ class Follower:
 
 
 def boot(command, job, serial, limit):
-    """Returns the seconds it took; kills the machine after the limit, or if it does not reach its job."""
+    """Returns the seconds it took; kills the machine after the limit,
+    or if it does not reach its job."""
     begin = time.monotonic()
     tap = Follower(job / "out" / "tap")
     with open(serial, "wb") as log:

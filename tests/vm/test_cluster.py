@@ -84,7 +84,8 @@ def restart(note):
 
 @contextlib.contextmanager
 def far_agent(c, name):
-    """An Agent that cannot see this cluster's directory, as on another host: it can use only the network."""
+    """An Agent that cannot see this cluster's directory, as on another host:
+    it can use only the network."""
     state, pool = f"/tmp/{name}", f"/dev/shm/{name}.l2"
     command = [
         "unshare",
@@ -119,9 +120,8 @@ def far_agent(c, name):
     finally:
         process.terminate()
         process.wait(60)
-        pathlib.Path(pool).unlink(
-            missing_ok=True
-        )  # otherwise the next one of this name would adopt it
+        # Otherwise the next one of this name would adopt it.
+        pathlib.Path(pool).unlink(missing_ok=True)
         shutil.rmtree(state, ignore_errors=True)
 
 
@@ -143,8 +143,8 @@ def copy(note):
 
 
 @test(
-    "a node's L2 is the source of another node's: read over rdma, and good there when the first is"
-    " gone"
+    "a node's L2 is the source of another node's: read over rdma,"
+    " and good there when the first is gone"
 )
 def copy_from_l2(note):
     with slow_cluster(slots=1, env=NETWORK, tcp=True) as c, far_agent(c, "near"), far_agent(

@@ -55,10 +55,8 @@ def ranks(note):
 
 @test("every page of a shard lies on the node it was wanted near, as move_pages tells")
 def pool_pages(note):
-    for cpu in (
-        "0",
-        "3",
-    ):  # from either node: an unbound page would come from the node that touches it
+    # From either node: an unbound page would come from the node that touches it.
+    for cpu in ("0", "3"):
         done = subprocess.run(
             ["taskset", "-c", cpu, BUILD / "tests/vm/vm_numa_pool", "/dev/shm/numa.pool", "0", "1"],
             text=True,
@@ -86,10 +84,8 @@ def regions(pid, path):
 
 @test("helios-l3d's own pool has a region on each node: bound there, and its pages are there")
 def daemon_pool(note):
-    for cpu in (
-        "0",
-        "3",
-    ):  # from either node: an unbound page would come from the node that touches it
+    # From either node: an unbound page would come from the node that touches it.
+    for cpu in ("0", "3"):
         with daemon("64MiB", wrap=["taskset", "-c", cpu]) as d:
             found = regions(d.pid, d.pool)
             note(f"CPU {cpu}: {found}")

@@ -1,5 +1,5 @@
-"""The suite of all executors against a real Podman, under systemd and with cgroup v2: each of its tests is a test here,
-because each call of an emulated Podman takes seconds."""
+"""The suite of all executors against a real Podman, under systemd and with cgroup v2: each of its
+tests is a test here, because each call of an emulated Podman takes seconds."""
 import functools
 import json
 import os

@@ -1,5 +1,5 @@
-"""Jobs in containers of a real Podman, with cgroup v2: one cluster, whose Agent has the machine's two NUMA nodes as
-slots."""
+"""Jobs in containers of a real Podman, with cgroup v2: one cluster, whose Agent has the machine's
+two NUMA nodes as slots."""
 import atexit
 import contextlib
 import functools
@@ -97,8 +97,8 @@ def pinned(note):
 
 
 @test(
-    "podman job: without podman, and without its runtime, that is the reason of a job that starts"
-    " then"
+    "podman job: without podman, and without its runtime,"
+    " that is the reason of a job that starts then"
 )
 def away(note):
     jobs(note).broken(hidden(PROGRAM), ["podman: there is no such program in PATH"])

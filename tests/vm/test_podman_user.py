@@ -25,7 +25,8 @@ jobName: mine
 dockerImage: {IMAGE}
 parallelism: {{tensor_parallel_size: 2}}
 resources: {{memory: 64MiB, ranks_per_slot: 1}}
-command: [/bin/sh, -c, 'echo $GLOBAL_RANK of $WORLD_SIZE; {dd(32)} && echo fits; {dd(128)} || echo too much; exit 4']
+command: [/bin/sh, -c, 'echo $GLOBAL_RANK of $WORLD_SIZE; {dd(32)} && echo fits; \
+{dd(128)} || echo too much; exit 4']
 """
 DELEGATE = pathlib.Path("/etc/systemd/system/user@.service.d/delegate.conf")
 
@@ -42,7 +43,8 @@ def as_tester(*words):
     }
     line = (
         "cd; exec env"
-        f" {' '.join(f'{k}={shlex.quote(v)}' for k, v in env.items())} {shlex.join(map(str, words))}"
+        f" {' '.join(f'{k}={shlex.quote(v)}' for k, v in env.items())}"
+        f" {shlex.join(map(str, words))}"
     )
     done = subprocess.run(
         [
@@ -112,8 +114,8 @@ def job():
 
 
 @test(
-    "podman user: without root, as Debian's systemd is, a job is refused for want of the control"
-    " group of CPUs"
+    "podman user: without root, as Debian's systemd is,"
+    " a job is refused for want of the control group of CPUs"
 )
 def refused(note):
     end, _ = job()
@@ -125,8 +127,8 @@ def refused(note):
 
 
 @test(
-    "podman user: without root, where systemd delegates CPUs to users, a gang runs and has its"
-    " memory"
+    "podman user: without root, where systemd delegates CPUs to users,"
+    " a gang runs and has its memory"
 )
 def delegated(note):
     make_user()

@@ -15,9 +15,8 @@ from helios import _abi
 PERIOD = bytes(range(251))
 MIB = 1 << 20
 LARGE = 16 * MIB
-KILLED = (
-    100 * MIB
-)  # more than the 64 pieces that can be in flight: a stopped writer cannot complete it
+# More than the 64 pieces that can be in flight: a stopped writer cannot complete it.
+KILLED = 100 * MIB
 DEADLINE_MS = "300000"
 
 
@@ -66,8 +65,8 @@ def check(d, ids, size):
 
 
 @test(
-    "many small puts in one call and one of 16 MiB go over rdma into helios-l3d, and its bytes are"
-    " the sender's"
+    "many small puts in one call and one of 16 MiB go over rdma into helios-l3d,"
+    " and its bytes are the sender's"
 )
 def puts(note):
     with daemon("64MiB") as d:
@@ -108,8 +107,8 @@ def version_puts(note):
 
 
 @test(
-    "a sender killed in the middle of a large put leaves the pool as it was, and the daemon serves"
-    " on over rdma"
+    "a sender killed in the middle of a large put leaves the pool as it was,"
+    " and the daemon serves on over rdma"
 )
 def killed_sender(note):
     with daemon("256MiB") as d:
@@ -118,7 +117,8 @@ def killed_sender(note):
         sender = start(d, 1, KILLED)
         assert sender.stdout.readline() == "path rdma\n"
         first = packets()[1]
-        # Its connection is established, so the counter now grows by pieces; the whole put is 25600 packets.
+        # Its connection is established, so the counter now grows by pieces;
+        # the whole put is 25600 packets.
         wait_for(
             "pieces of the put",
             lambda: packets()[1] - first > 1500 or sender.poll() is not None,

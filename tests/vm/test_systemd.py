@@ -134,8 +134,8 @@ def no_scopes():
 
 
 @test(
-    "ranks are bound to their node in scopes of systemd, and stay so whatever systemd does with its"
-    " units"
+    "ranks are bound to their node in scopes of systemd,"
+    " and stay so whatever systemd does with its units"
 )
 def scopes(note):
     with services():

@@ -1,4 +1,5 @@
-"""Reads over RDMA verbs: which path the network layer chooses, and that the owner's CPU takes no part in it."""
+"""Reads over RDMA verbs: which path the network layer chooses,
+and that the owner's CPU takes no part in it."""
 import contextlib
 import os
 import pathlib
@@ -123,8 +124,8 @@ def dead_owner(note):
 
 
 @test(
-    "where RDMA lets nothing through the connection is made over tcp, with a warning, before its"
-    " deadline"
+    "where RDMA lets nothing through the connection is made over tcp, with a warning,"
+    " before its deadline"
 )
 def lost_fabric(note):
     with deaf() as (host, where), owner(
@@ -187,8 +188,8 @@ def forbidden():
 
 
 @test(
-    "a connection that had to do without RDMA goes over to it while it is read from, once RDMA"
-    " works"
+    "a connection that had to do without RDMA goes over to it while it is read from,"
+    " once RDMA works"
 )
 def renewed(note):
     with owner() as (address, pid), forbidden() as allow:
