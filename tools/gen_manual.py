@@ -31,15 +31,16 @@ GROUPS = {
     "mem": "device memory of a training process, before and after it runs",
     "bench": "measure this machine against its limits",
 }
-ABOUT = """Helios keeps the weights of large models in memory, cut the way they are used. A Hugging Face checkpoint is sliced into
-checksummed shards, a gang of containers is placed on NUMA nodes, and every rank maps exactly its own shards. What the ranks
-train is written back as a new version, and a restarted gang goes on from it."""
+ABOUT = """Helios keeps the weights of large models in memory, cut the way they are used. A Hugging
+Face checkpoint is sliced into checksummed shards, a gang of containers is placed on NUMA nodes, and
+every rank maps exactly its own shards. What the ranks train is written back as a new version, and a
+restarted gang goes on from it."""
 DAEMONS = {
     "helios-l3d": (
         "memory pool of a Helios cluster",
         """helios-l3d owns the pool, a file in /dev/shm that holds the shards of all models, and
-slices checkpoints into it. With an archive, a directory or an S3 bucket, shards outlive a reboot and the pool may be smaller
-than the models. A restarted daemon adopts the pool by its index.""",
+slices checkpoints into it. With an archive, a directory or an S3 bucket, shards outlive a reboot
+and the pool may be smaller than the models. A restarted daemon adopts the pool by its index.""",
         [
             (
                 "/dev/shm/helios-UID-NAME.pool",
@@ -49,29 +50,33 @@ than the models. A restarted daemon adopts the pool by its index.""",
     ),
     "helios-controller": (
         "metadata and jobs of a Helios cluster",
-        """helios-controller knows models, versions, shards, nodes and jobs, places the gangs
-and tells the Agents what to run. There is one per cluster. Its state is durable: after a crash it goes on with every job.""",
+        """helios-controller knows models, versions, shards, nodes and jobs, places the gangs and
+tells the Agents what to run. There is one per cluster. Its state is durable: after a crash it goes
+on with every job.""",
         [("/var/lib/helios/controller", "Its metadata, an SQLite database.")],
     ),
     "helios-agent": (
         "runs the ranks of Helios jobs on a node",
         """helios-agent offers the NUMA nodes of its host as slots, starts containers and binds
-their ranks, and keeps copies of shards in host and device memory. Ranks outlive it: a restarted Agent finds its containers by its
-state directory. It binds ranks by control groups when it is root, and by affinity otherwise.""",
+their ranks, and keeps copies of shards in host and device memory. Ranks outlive it: a restarted
+Agent finds its containers by its state directory. It binds ranks by control groups when it is root,
+and by affinity otherwise.""",
         [
             ("/var/lib/helios/agent", "Records, logs and rank tables of its containers."),
             ("/dev/shm/helios-UID-NAME.l2", "The node's L2: copies of shards in host memory."),
         ],
     ),
 }
-RANKTABLE = """helios-ranktable watches Volcano jobs and pods of a Kubernetes cluster and writes the rank tables of collective libraries into
-their ConfigMaps. Helios's own jobs do not need it: their tables come from the Controller. `helios-ranktable lint` says what is wrong
-with a table, or with the manifest of a job. /usr/share/doc/helios/ranktable.md says more."""
-YAML = """The file has the options of all programs on a host; each takes what concerns it. An option's name is its place in the file:
-"l3.size" is the key "size" in the mapping "l3". An unknown key is an error.
+RANKTABLE = """helios-ranktable watches Volcano jobs and pods of a Kubernetes cluster and writes the
+rank tables of collective libraries into their ConfigMaps. Helios's own jobs do not need it: their
+tables come from the Controller. `helios-ranktable lint` says what is wrong with a table, or with
+the manifest of a job. /usr/share/doc/helios/ranktable.md says more."""
+YAML = """The file has the options of all programs on a host; each takes what concerns it. An
+option's name is its place in the file: "l3.size" is the key "size" in the mapping "l3". An unknown
+key is an error.
 
-Later ones win: built-in default, this file, environment variable, flag. `helios conf` shows the values in force and where each comes
-from.
+Later ones win: built-in default, this file, environment variable, flag. `helios conf` shows the
+values in force and where each comes from.
 
 Sizes take "512MiB" or "2GB", times "500ms", "10s", "5m" or "2h", rates "100Gbit"."""
 CONFIG = ("/etc/helios/helios.yaml", "Configuration of the programs on this host; helios.yaml(5).")

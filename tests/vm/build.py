@@ -30,9 +30,10 @@ CACHE = ROOT / "build-vm"
 
 # What the programs need at run time and what the tests use to look around. Our libraries that are
 # missing here come with the job (run.py), so a new dependency does not need a new image.
-PACKAGES = """libucx0 ibverbs-providers ibverbs-utils rdma-core libzmq5 libhwloc15 libisal2 libsqlite3-0
- libjansson4 libyaml-0-2 libnuma1 numactl iproute2 kmod procps python3 busybox-static systemd-sysv dbus podman crun netavark catatonit
- docker-registry uidmap dbus-user-session libpam-systemd""".split()
+PACKAGES = """libucx0 ibverbs-providers ibverbs-utils rdma-core libzmq5 libhwloc15 libisal2
+ libsqlite3-0 libjansson4 libyaml-0-2 libnuma1 numactl iproute2 kmod procps python3 busybox-static
+ systemd-sysv dbus podman crun netavark catatonit docker-registry uidmap dbus-user-session
+ libpam-systemd""".split()
 KERNEL = "linux-image-amd64"
 # In the root image, with all their dependencies.
 # rxe requests its checksum module by name, not by dependency.
