@@ -241,6 +241,7 @@ def run(args, state, work):
     model = helios("model", "show", "demo", state=state)
     progress = logs[LOSS_RANK].of("PROGRESS")
     seconds = sum(p["seconds"] for p in pulls)
+    versions = ", ".join(f"{v['version']} (step {v['step']})" for v in reversed(model["versions"]))
     table(
         [
             ("import", f"{imported['bytesPerSecond'] / 1e9:.2f} GB/s"),
@@ -255,12 +256,7 @@ def run(args, state, work):
             ("CRC failures", str(cluster["crcFailures"])),
             ("loss first / last", f"{progress[0]['loss']:.4f} / {progress[-1]['loss']:.4f}"),
             ("attempts", str(info["attempt"])),
-            (
-                "versions",
-                ", ".join(
-                    f"{v['version']} (step {v['step']})" for v in reversed(model["versions"])
-                ),
-            ),
+            ("versions", versions),
         ]
     )
     bad = 0

@@ -13,7 +13,6 @@ import subprocess
 import sys
 
 FUNCTION_LINES, FILE_LINES, LINE_COLUMNS = 70, 700, 100
-PYTHON_FILE_LINES, PYTHON_COLUMNS = 800, 170  # of tests and tools; python/ has those of C
 README_LINES, PROSE_COLUMNS = 30, 100
 GENERATED = ("docs/config.md",)
 CODE_SPAN = re.compile(r"`[^`]*`")
@@ -74,13 +73,11 @@ SUBJECTS_SINCE = "ac84bcf"  # commits before it are as they are
 
 def check_python(where, text, errors):
     lines = text.splitlines()
-    product = where.parts[0] == "python"
-    most, columns = (FILE_LINES, LINE_COLUMNS) if product else (PYTHON_FILE_LINES, PYTHON_COLUMNS)
-    if len(lines) > most:
-        errors.append(f"{where}: {len(lines)} lines, at most {most}")
+    if len(lines) > FILE_LINES:
+        errors.append(f"{where}: {len(lines)} lines, at most {FILE_LINES}")
     for number, line in enumerate(lines, 1):
-        if len(line) > columns:
-            errors.append(f"{where}:{number}: {len(line)} columns, at most {columns}")
+        if len(line) > LINE_COLUMNS:
+            errors.append(f"{where}:{number}: {len(line)} columns, at most {LINE_COLUMNS}")
     for node in ast.walk(ast.parse(text)):
         if (
             isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))

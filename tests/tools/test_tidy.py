@@ -66,10 +66,10 @@ class Tidy(ToolCase):
             "tools/make.py:1: function of 71 lines",
             {"tools/make.py": "def make():\n" + "    x = 1\n" * 70},
         )
-        self.refuses("171 columns", {"tools/make.py": "x = '" + "y" * 165 + "'\n"})
-        self.refuses("801 lines", {"tools/make.py": "x = 1\n" * 801})
-        self.refuses("701 lines", {"python/box/make.py": "x = 1\n" * 701})
-        self.refuses("101 columns", {"python/box/make.py": "x = '" + "y" * 95 + "'\n"})
+        self.accepts({"tools/make.py": "x = '" + "y" * 94 + "'\n" + "x = 1\n" * 699})
+        self.refuses("101 columns, at most 100", {"tools/make.py": "x = '" + "y" * 95 + "'\n"})
+        self.refuses("701 lines, at most 700", {"tools/make.py": "x = 1\n" * 701})
+        self.refuses("python/make.py: 701 lines", {"python/make.py": "x = 1\n" * 701})
 
     def test_a_header_without_a_contract(self):
         self.refuses(
