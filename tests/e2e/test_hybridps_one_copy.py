@@ -62,6 +62,21 @@ def refused(use):
     return ranks(run)
 
 
+def begin(group, model, optimizer, **options):
+    client = hybridps.manage(
+        model,
+        optimizer,
+        device="emu:1MiB",
+        group=group,
+        chunk_bytes=CHUNK,
+        one_copy=True,
+        **options,
+    )
+    x, y = next(batches(1))
+    model(x, targets=y)["loss"].backward()
+    return client
+
+
 class OneCopy(unittest.TestCase):
     def test_two_ranks_hold_each_once_and_train_the_bits_of_plain_torch(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -139,20 +154,6 @@ class OneCopy(unittest.TestCase):
         compare(self, run, plain(optimizer=sgd))
 
     def test_what_can_t_be_is_refused_by_name(self):
-        def begin(group, model, optimizer, **options):
-            client = hybridps.manage(
-                model,
-                optimizer,
-                device="emu:1MiB",
-                group=group,
-                chunk_bytes=CHUNK,
-                one_copy=True,
-                **options,
-            )
-            x, y = next(batches(1))
-            model(x, targets=y)["loss"].backward()
-            return client
-
         def keep(_, group, model, optimizer):
             begin(group, model, optimizer)
             kept = model.head.weight.grad

@@ -53,7 +53,7 @@ SAID = (
     "kv_lora_rank",
     "n_shared_experts",
 )
-# State as a function of each element of a parameter, as in megatron_checkpoints.py:
+# State as a function of each element of a parameter, as in megatron_torch.py:
 # the same at every layout.
 STATE = {
     "exp_avg": lambda t: t.float() * 3 + 1,

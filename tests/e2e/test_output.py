@@ -71,6 +71,20 @@ VERIFIED = {
     "error": str,
     "badChunks": [],
 }
+IMPORTED = {
+    "name": str,
+    "version": int,
+    "tp": int,
+    "pp": int,
+    "shards": int,
+    "bytes": int,
+    "seconds": float,
+    "bytesPerSecond": int,
+    "unsliced": bool,
+    "ep": int,
+    "etp": int,
+    "leftOut": [],
+}
 
 
 class Output(unittest.TestCase):
@@ -167,23 +181,7 @@ class Output(unittest.TestCase):
         done = self.c.json(
             "model", "import", self.c.dir / "toy", "--name", "toy", "--tp", 1, "--pp", 1
         )
-        self.assertEqual(
-            shape(done),
-            {
-                "name": str,
-                "version": int,
-                "tp": int,
-                "pp": int,
-                "shards": int,
-                "bytes": int,
-                "seconds": float,
-                "bytesPerSecond": int,
-                "unsliced": bool,
-                "ep": int,
-                "etp": int,
-                "leftOut": [],
-            },
-        )
+        self.assertEqual(shape(done), IMPORTED)
         pulled = self.c.json(
             "pull", "--model", "toy", "--pp", 0, "--tp", 0, "--out", self.c.dir / "out.safetensors"
         )

@@ -74,6 +74,36 @@ def pieces(state, dp, dp_size, edges):
     return out
 
 
+# What a rank may do wrong with its pieces.
+
+
+def holder(optim):
+    return next(
+        n for n in optim if optim[n].tensor.numel() > 4 and n.startswith("exp_avg.module.decoder")
+    )
+
+
+def gap(optim):
+    piece = optim[holder(optim)]
+    optim[holder(optim)] = Piece(piece.tensor[:-1], piece.shape, piece.start)
+
+
+def moved(optim):
+    name = next(n for n in optim if optim[n].start > 0)
+    piece = optim[name]
+    optim[name] = Piece(piece.tensor, piece.shape, piece.start - 1)
+
+
+def turned(optim):
+    name = next(n for n in optim if len(optim[n].shape) == 2 and len(set(optim[n].shape)) == 2)
+    piece = optim[name]
+    optim[name] = Piece(piece.tensor, piece.shape[::-1], piece.start)
+
+
+def lost(optim):  # all of a tensor
+    del optim[next(n for n, p in optim.items() if p.tensor.numel() == math.prod(p.shape))]
+
+
 class Pieces(ModelCase):
     CLUSTER = {"nodes": 1, "slots": 2, "size": "640MiB"}
 
@@ -282,32 +312,6 @@ class Pieces(ModelCase):
                     spoil(optim)
 
             return change
-
-        def holder(optim):
-            return next(
-                n
-                for n in optim
-                if optim[n].tensor.numel() > 4 and n.startswith("exp_avg.module.decoder")
-            )
-
-        def gap(optim):
-            piece = optim[holder(optim)]
-            optim[holder(optim)] = Piece(piece.tensor[:-1], piece.shape, piece.start)
-
-        def moved(optim):
-            name = next(n for n in optim if optim[n].start > 0)
-            piece = optim[name]
-            optim[name] = Piece(piece.tensor, piece.shape, piece.start - 1)
-
-        def turned(optim):
-            name = next(
-                n for n in optim if len(optim[n].shape) == 2 and len(set(optim[n].shape)) == 2
-            )
-            piece = optim[name]
-            optim[name] = Piece(piece.tensor, piece.shape[::-1], piece.start)
-
-        def lost(optim):  # all of a tensor
-            del optim[next(n for n, p in optim.items() if p.tensor.numel() == math.prod(p.shape))]
 
         self.refused(
             "bad", on(1, 0, gap), r"tp1.*exp_avg\.decoder.*no data-parallel rank holds elements \["

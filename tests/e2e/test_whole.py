@@ -50,6 +50,12 @@ def shards(c, **where):
     ]
 
 
+def replace(c, key, old, new):
+    """Replaces a text in a record of the Controller's store."""
+    value = f"replace(CAST(value AS TEXT), '{old}', '{new}')"
+    edit(c, f"UPDATE kv SET value = CAST({value} AS BLOB) WHERE key = ?", key)
+
+
 class Whole(unittest.TestCase):
     def session(self, c, pp=0):
         made = helios.Session(
@@ -125,14 +131,7 @@ class Whole(unittest.TestCase):
             load(c, "other")
             one = shards(c, version=1, pp=0)[0]
             key = f"shard/m/0000000001/{one['id']}"
-            edit(
-                c,
-                (
-                    "UPDATE kv SET value = CAST(replace(CAST(value AS TEXT), '\"pp\":0',"
-                    " '\"pp\":1') AS BLOB) WHERE key = ?"
-                ),
-                key,
-            )
+            replace(c, key, '"pp":0', '"pp":1')
             for pp in (0, 1):
                 self.assertIn(
                     "records of 1 of its",
@@ -182,14 +181,7 @@ class Whole(unittest.TestCase):
             with self.assertRaisesRegex(errors.Corrupt, "helios.pp = '0', not '1'"):
                 self.session(c, 1).load_state_dict()
             # repaired, it is whole again
-            edit(
-                c,
-                (
-                    "UPDATE kv SET value = CAST(replace(CAST(value AS TEXT), '\"pp\":1',"
-                    " '\"pp\":0') AS BLOB) WHERE key = ?"
-                ),
-                key,
-            )
+            replace(c, key, '"pp":1', '"pp":0')
             self.assertEqual(
                 c.run("pull", "--model", "m", "--pp", 0, "--out", c.dir / "z").returncode, 0
             )

@@ -49,6 +49,39 @@ kubernetes:
 
 
 class Gangs(World):
+    def check_ranks(self, c, job, files):
+        for rank, file in enumerate(files):
+            plain = c.dir / f"pulled.{rank}"
+            done = c.run(
+                "pull", "--model", "tiny", "--pp", rank // 2, "--tp", rank % 2, "--out", plain
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(file.read_bytes(), plain.read_bytes())
+            env = dict(
+                line.split("=", 1)
+                for line in (c.dir / f"env.{rank}.1").read_text().splitlines()
+                if "=" in line
+            )
+            self.assertEqual(
+                (env["RANK"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]), (str(rank), "0", "1")
+            )
+            self.assertEqual(env["MASTER_ADDR"], f"helios-{job}-a1-c0-0.helios-{job}-a1")
+            self.assertEqual(env["PRICE"], "$5 for $(RANK) and $$")
+            self.assertEqual(env["HELIOS_NODE"], self.volcano.node)
+        tables = [json.loads((c.dir / f"table.{rank}").read_text()) for rank in range(4)]
+        self.assertTrue(all(t == tables[0] for t in tables))
+        servers = [
+            (s["server_id"], [(d["device_id"], d["rank_id"]) for d in s["device"]])
+            for s in tables[0]["server_list"]
+        ]
+        self.assertEqual(
+            servers,
+            [
+                (f"helios-{job}-a1-c0-0", [("0", "0"), ("1", "1")]),
+                (f"helios-{job}-a1-c1-0", [("0", "2"), ("1", "3")]),
+            ],
+        )
+
     def test_a_gang_is_one_job_whose_ranks_load_their_shards(self):
         c = self.start_cluster()
         self.volcano.tell_scope("container")
@@ -87,38 +120,7 @@ class Gangs(World):
         self.assertEqual(
             sorted(self.objects("pods")), [f"helios-{job}-a1-c0-0", f"helios-{job}-a1-c1-0"]
         )
-
-        for rank, file in enumerate(files):
-            plain = c.dir / f"pulled.{rank}"
-            done = c.run(
-                "pull", "--model", "tiny", "--pp", rank // 2, "--tp", rank % 2, "--out", plain
-            )
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(file.read_bytes(), plain.read_bytes())
-            env = dict(
-                line.split("=", 1)
-                for line in (c.dir / f"env.{rank}.1").read_text().splitlines()
-                if "=" in line
-            )
-            self.assertEqual(
-                (env["RANK"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]), (str(rank), "0", "1")
-            )
-            self.assertEqual(env["MASTER_ADDR"], f"helios-{job}-a1-c0-0.helios-{job}-a1")
-            self.assertEqual(env["PRICE"], "$5 for $(RANK) and $$")
-            self.assertEqual(env["HELIOS_NODE"], self.volcano.node)
-        tables = [json.loads((c.dir / f"table.{rank}").read_text()) for rank in range(4)]
-        self.assertTrue(all(t == tables[0] for t in tables))
-        servers = [
-            (s["server_id"], [(d["device_id"], d["rank_id"]) for d in s["device"]])
-            for s in tables[0]["server_list"]
-        ]
-        self.assertEqual(
-            servers,
-            [
-                (f"helios-{job}-a1-c0-0", [("0", "0"), ("1", "1")]),
-                (f"helios-{job}-a1-c1-0", [("0", "2"), ("1", "3")]),
-            ],
-        )
+        self.check_ranks(c, job, files)
 
         self.end_ranks()
         c.wait_job(job, "succeeded")
@@ -350,6 +352,24 @@ class Gangs(World):
         self.assertEqual(c.log(job, 1), text)
         c.wait_job(job, "succeeded")
 
+    def check_container(self, job, rank):
+        self.assertEqual(
+            [e[next(iter(e))]["name"] for e in rank["envFrom"]], ["storage", f"helios-{job}-a1"]
+        )
+        self.assertEqual(
+            [v["name"] for v in rank["env"] if "secretKeyRef" in v.get("valueFrom", {})],
+            ["HF_TOKEN"],
+        )
+        self.assertEqual(
+            rank["resources"]["limits"],
+            {"cpu": "1", "memory": rank["resources"]["requests"]["memory"], "rdma/hca": "1"},
+        )
+        self.assertEqual(rank["securityContext"], {"capabilities": {"add": ["IPC_LOCK"]}})
+        self.assertEqual(
+            [m["mountPath"] for m in rank["volumeMounts"]][-4:],
+            ["/models", "/datasets", "/tokens", "/scratch"],
+        )
+
     def test_a_job_adds_to_its_pods_what_helios_does_not_set(self):
         c = self.start_cluster(
             env={"HELIOS_KUBE_HOST_PATHS": "/data,/srv", "HELIOS_KUBE_TOPOLOGY_KEY": "rack"}
@@ -405,27 +425,7 @@ class Gangs(World):
                 ["ascend-910-config", "shm", "mount-0", "datasets", "tokens", "scratch"],
             )
             for rank in spec["containers"]:
-                self.assertEqual(
-                    [e[next(iter(e))]["name"] for e in rank["envFrom"]],
-                    ["storage", f"helios-{job}-a1"],
-                )
-                self.assertEqual(
-                    [v["name"] for v in rank["env"] if "secretKeyRef" in v.get("valueFrom", {})],
-                    ["HF_TOKEN"],
-                )
-                self.assertEqual(
-                    rank["resources"]["limits"],
-                    {
-                        "cpu": "1",
-                        "memory": rank["resources"]["requests"]["memory"],
-                        "rdma/hca": "1",
-                    },
-                )
-                self.assertEqual(rank["securityContext"], {"capabilities": {"add": ["IPC_LOCK"]}})
-                self.assertEqual(
-                    [m["mountPath"] for m in rank["volumeMounts"]][-4:],
-                    ["/models", "/datasets", "/tokens", "/scratch"],
-                )
+                self.check_container(job, rank)
 
     def test_a_gang_by_a_pod_group_of_kubernetes(self):
         """All or nothing without Volcano: a lost pod is not recreated, and succeeded pods end by

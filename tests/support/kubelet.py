@@ -123,6 +123,53 @@ class Pods:
                     env[name] = f"{dirs[mount['name']]}{value[len(mount['mountPath']):]}"
         return env
 
+    def _tell_missing_image(self, pod):
+        meta, spec = pod["metadata"], pod["spec"]
+        self._patch_status(
+            "pods",
+            meta["name"],
+            {
+                "phase": "Pending",
+                "containerStatuses": [
+                    {
+                        "name": c["name"],
+                        "ready": False,
+                        "restartCount": 0,
+                        "image": c["image"],
+                        "imageID": "",
+                        "state": {
+                            "waiting": {
+                                "reason": "ImagePullBackOff",
+                                "message": f"Back-off pulling image {c['image']}",
+                            }
+                        },
+                    }
+                    for c in spec["containers"]
+                ],
+            },
+        )
+
+    def _tell_states(self, name, phase, containers, states):
+        self._patch_status(
+            "pods",
+            name,
+            {
+                "phase": phase,
+                "podIP": "127.0.0.1",
+                "containerStatuses": [
+                    {
+                        "name": c.name,
+                        "state": s,
+                        "ready": "running" in s,
+                        "restartCount": 0,
+                        "image": "i",
+                        "imageID": "i",
+                    }
+                    for c, s in zip(containers, states)
+                ],
+            },
+        )
+
     def _keep_pod(self, pod):
         meta, spec = pod["metadata"], pod["spec"]
         known = self.pods.get(meta["uid"])
@@ -141,29 +188,7 @@ class Pods:
             return
         if known is None and self.missing_images:
             if "containerStatuses" not in pod.get("status", {}):
-                self._patch_status(
-                    "pods",
-                    meta["name"],
-                    {
-                        "phase": "Pending",
-                        "containerStatuses": [
-                            {
-                                "name": c["name"],
-                                "ready": False,
-                                "restartCount": 0,
-                                "image": c["image"],
-                                "imageID": "",
-                                "state": {
-                                    "waiting": {
-                                        "reason": "ImagePullBackOff",
-                                        "message": f"Back-off pulling image {c['image']}",
-                                    }
-                                },
-                            }
-                            for c in spec["containers"]
-                        ],
-                    },
-                )
+                self._tell_missing_image(pod)
             return
         if known is None:
             known = self._start(pod)
@@ -187,25 +212,7 @@ class Pods:
             known["news"].set()  # reported together with what ends meanwhile
         elif known["told"] != (phase, told):
             known["news"].set()  # until it is reported
-            self._patch_status(
-                "pods",
-                meta["name"],
-                {
-                    "phase": phase,
-                    "podIP": "127.0.0.1",
-                    "containerStatuses": [
-                        {
-                            "name": c.name,
-                            "state": s,
-                            "ready": "running" in s,
-                            "restartCount": 0,
-                            "image": "i",
-                            "imageID": "i",
-                        }
-                        for c, s in zip(known["containers"], states)
-                    ],
-                },
-            )
+            self._tell_states(meta["name"], phase, known["containers"], states)
             known["told"], known["over"], known["told_s"] = (phase, told), ended, time.monotonic()
         assert len(spec["containers"]) == len(states)
 

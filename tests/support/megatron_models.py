@@ -424,8 +424,28 @@ def routed(m, p, i, out, bias):
     return experts
 
 
+def latent_attention(m, s, out, v3, sizes):
+    q_lora, kv_lora, nope, rope, v_dim = sizes
+    a, rows = "self_attention.", HEADS * (nope + rope)
+    if v3:
+        out[a + "linear_q_down_proj.weight"] = m.whole(s + "q_a_proj.weight", q_lora, HIDDEN)
+        out[a + "q_layernorm.weight"] = m.whole(s + "q_a_layernorm.weight", q_lora)
+        out[a + "linear_q_up_proj.weight"] = m.rows(s + "q_b_proj.weight", rows, q_lora)
+    else:
+        out[a + "linear_q_proj.weight"] = m.rows(s + "q_proj.weight", rows, HIDDEN)
+    out[a + "linear_kv_down_proj.weight"] = m.whole(
+        s + "kv_a_proj_with_mqa.weight", kv_lora + rope, HIDDEN
+    )
+    out[a + "kv_layernorm.weight"] = m.whole(s + "kv_a_layernorm.weight", kv_lora)
+    out[a + "linear_kv_up_proj.weight"] = m.rows(
+        s + "kv_b_proj.weight", HEADS * (nope + v_dim), kv_lora
+    )
+    out[a + "linear_proj.weight"] = m.columns(s + "o_proj.weight", HIDDEN, HEADS * v_dim)
+
+
 def deepseek(kind, mtp=False):
-    v3, q_lora, kv_lora, nope, rope, v_dim = kind == "deepseek_v3", 24, 16, 8, 4, 6
+    v3, sizes = kind == "deepseek_v3", (24, 16, 8, 4, 6)
+    q_lora, kv_lora, nope, rope, v_dim = sizes
     config = rope_config(
         kind,
         num_key_value_heads=HEADS,
@@ -477,24 +497,9 @@ def deepseek(kind, mtp=False):
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
 
     def layer(i, out):
-        p, a = f"model.layers.{i}.", "self_attention."
-        s = p + "self_attn."
+        p = f"model.layers.{i}."
         out["input_layernorm.weight"] = m.whole(p + "input_layernorm.weight", HIDDEN)
-        rows = HEADS * (nope + rope)
-        if v3:
-            out[a + "linear_q_down_proj.weight"] = m.whole(s + "q_a_proj.weight", q_lora, HIDDEN)
-            out[a + "q_layernorm.weight"] = m.whole(s + "q_a_layernorm.weight", q_lora)
-            out[a + "linear_q_up_proj.weight"] = m.rows(s + "q_b_proj.weight", rows, q_lora)
-        else:
-            out[a + "linear_q_proj.weight"] = m.rows(s + "q_proj.weight", rows, HIDDEN)
-        out[a + "linear_kv_down_proj.weight"] = m.whole(
-            s + "kv_a_proj_with_mqa.weight", kv_lora + rope, HIDDEN
-        )
-        out[a + "kv_layernorm.weight"] = m.whole(s + "kv_a_layernorm.weight", kv_lora)
-        out[a + "linear_kv_up_proj.weight"] = m.rows(
-            s + "kv_b_proj.weight", HEADS * (nope + v_dim), kv_lora
-        )
-        out[a + "linear_proj.weight"] = m.columns(s + "o_proj.weight", HIDDEN, HEADS * v_dim)
+        latent_attention(m, p + "self_attn.", out, v3, sizes)
         out["pre_mlp_layernorm.weight"] = m.whole(p + "post_attention_layernorm.weight", HIDDEN)
         return routed(m, p, i, out, v3)
 

@@ -1,6 +1,9 @@
-"""Debian's torch made to look as if it saw a GPU: first on PYTHONPATH, it stands for torch 2 with CUDA. The device's
-memory is that of this process, as with tests/support/cuda_stub.c and CUDA_STUB_NEAR=1. Streams, events and graphs
-run at once. For testing scripts for GPUs where there is none."""
+"""Debian's torch made to look as if it saw a GPU.
+
+First on PYTHONPATH, it stands for torch 2 with CUDA. The device's memory is that of this process,
+as with tests/support/cuda_stub.c and CUDA_STUB_NEAR=1. Streams, events and graphs run at once.
+For testing scripts for GPUs where there is none.
+"""
 import ctypes
 import os
 import sys
