@@ -308,7 +308,7 @@ class Server:
                     self.requests.append((verb, plural, name))
             self._refuse(plural, verb)
             if verb == "POST" and name is None:
-                self._check_quota(plural, body["metadata"]["name"])
+                self._check_quota(plural, body["metadata"].get("name", ""))
             if verb == "WATCH":
                 self._watch(h, plural, {**query, "namespace": namespace})
                 return
