@@ -19,8 +19,6 @@
 #define TURN_SHARDS 1024 /* takes some ms, while others wait for the loop */
 #define TURN_MS     1    /* between two turns, for the other users of the loop */
 
-#define PLACES_MAX 64
-
 /* The nearest copy that readers are offered; `known` stays as long as none is nearer. False: there
  * is no copy. */
 static bool nearest_place(struct hl_controller *c, struct hl_id id, const struct hl_place *known,

@@ -17,7 +17,6 @@
 #include "os/loop.h"
 
 #define MOVES_MAX  4096
-#define PLACES_MAX 64
 #define DUE_MIN_MS 5
 
 /* An answer that the engine waits for. */

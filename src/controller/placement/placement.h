@@ -62,7 +62,7 @@ void placement_written(struct hl_controller *c, const char *node,
 /* Fills in life and heat of a listed shard, if it is placed. */
 void placement_describe(const struct hl_controller *c, struct hl_id id, struct hl_api_shard *shard);
 /* Fills in heat, pin and memory of a visible version. */
-void placement_describe_version(const struct hl_controller *c, const struct hl_version_rec *v,
+void placement_describe_version(struct hl_controller *c, const struct hl_version_rec *v,
                                 struct hl_api_model_version *version);
 /* Appends Prometheus text. */
 void placement_gauges(struct hl_controller *c, struct hl_buf *out);

@@ -59,6 +59,7 @@ struct move_call {
     struct move_call *next;
 };
 
+#define PLACES_MAX  64 /* from which a shard can be read; more are not looked at */
 #define MOVES_ENDED 64
 
 /* A move that has ended, kept for queries. */

@@ -25,7 +25,6 @@
 #include "core/model/part.h"
 #include "core/placement/ahead.h"
 
-#define PLACES_MAX     64
 #define OUTSTANDING    64 /* moves of a gang that are waiting or in flight */
 #define TRIES_MAX      3
 #define MOVES_BUSY     256 /* number of moves of all kinds above which no copy goes back */

@@ -126,15 +126,29 @@ void method_shard_placement(void *arg, struct hl_rpc_call *call,
                   .placement = shard_describe(c, s, rec, hl_rpc_call_arena(call))});
 }
 
-void placement_describe_version(const struct hl_controller *c, const struct hl_version_rec *v,
+/* No reader of the version waits for the archive. */
+static bool version_in_memory(struct hl_controller *c, const struct hl_version_rec *v)
+{
+    struct place places[PLACES_MAX];
+    for (size_t i = 0; i < v->shard_count; i++) {
+        size_t n = copies_places(c, v->shards[i]->id, HL_API_TIER_L1, places, PLACES_MAX);
+        bool found = false;
+        for (size_t k = 0; k < n && k < PLACES_MAX && !found; k++)
+            found = places[k].tier != HL_API_TIER_L4;
+        if (!found)
+            return false;
+    }
+    return v->shard_count > 0;
+}
+
+void placement_describe_version(struct hl_controller *c, const struct hl_version_rec *v,
                                 struct hl_api_model_version *version)
 {
     struct hl_set_view view;
     version->pinned = pin_has_version(c, v);
-    if (!set_look(c, v, &view))
-        return;
-    version->heat = view.heat;
-    version->in_memory = view.in_memory;
+    version->in_memory = version_in_memory(c, v);
+    if (set_look(c, v, &view))
+        version->heat = view.heat;
 }
 
 static void count_fates(const struct hl_placement *p, struct hl_buf *out)

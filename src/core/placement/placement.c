@@ -388,7 +388,6 @@ hl_status hl_placement_set_look(const struct hl_placement *p, uint32_t set, stru
     look_at_shards(p, s, &view);
     for (uint32_t at = s->below; at != 0; at = p->sets.sets[at - 1].next)
         look_at_shards(p, &p->sets.sets[at - 1], &view);
-    view.in_memory = view.shards > 0 && view.bytes[HL_API_TIER_L4] == 0;
     *out = view;
     return HL_OK;
 }

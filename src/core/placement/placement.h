@@ -135,7 +135,6 @@ struct hl_set_view {
     uint64_t bytes[HL_API_TIER_COUNT]; /* by the tier of their nearest copy */
     double heat, stability;            /* of its hottest shard, and of its most stable one */
     int64_t last_ms;                   /* negative: no access yet */
-    bool in_memory;                    /* no reader has to wait for L4 */
 };
 
 hl_status hl_placement_set_look(const struct hl_placement *p, uint32_t set,

@@ -68,10 +68,8 @@ TEST_IN(world_start, world_end, a_version_has_the_heat_the_pin_and_the_memory_of
     assert_true(v.in_memory);
     assert_false(v.pinned);
     pin_load(w, "pin/version/tiny/0000000001");
-    const struct hl_place l4 = {.node = HL_READER_NONE, .tier = HL_API_TIER_L4};
-    assert_int_equal(hl_placement_shard_found(&w->c.placement->core, tiny->shards[1]->id, l4,
-                                              placement_now_ms()),
-                     HL_OK);
+    hl_sweep_made(tiny->shards[1], HL_API_TIER_L4, 1);
+    hl_sweep_dropped(tiny->shards[1], HL_API_TIER_L3);
     placement_describe_version(&w->c, tiny, &v);
     assert_true(v.pinned);
     assert_false(v.in_memory); /* a rank waits for its last shard */

@@ -79,15 +79,14 @@ TEST_IN(begin, end, a_version_sums_up_the_sets_of_its_ranks)
     assert_int_equal(v.bytes[HL_API_TIER_L1], MIB);
     assert_int_equal(v.bytes[HL_API_TIER_L2], 2 * MIB);
     assert_int_equal(v.bytes[HL_API_TIER_L3], 3 * MIB);
-    assert_true(v.in_memory);
     assert_float_equal(v.heat, 0.7 * 30 / 300 + 0.3, 1e-9); /* that of its hottest shard */
     assert_int_equal(v.last_ms, START + 60 * S);
     assert_true(v.stability > 0);
     assert_int_equal(look(r0).shards, 2);
     assert_float_equal(look(r1).heat, 0, 0);
     assert_int_equal(look(r1).last_ms, -1);
-    assert_false(look(other).in_memory);
-    assert_false(look(add_set(HL_SET_NONE)).in_memory); /* nothing to read */
+    assert_int_equal(look(other).bytes[HL_API_TIER_L4], 4 * MIB);
+    assert_int_equal(look(add_set(HL_SET_NONE)).shards, 0);
 }
 
 TEST_IN(begin, end, bytes_of_a_set_follow_its_shards_when_they_move_or_go)
