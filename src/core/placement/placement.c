@@ -276,13 +276,36 @@ static void count_in_set(struct hl_placement *p, const struct hl_placed_shard *s
                     s->size_bytes, more);
 }
 
+static void count_pinned(struct hl_placement *p, const struct hl_placed_shard *s, bool more)
+{
+    if (!s->pinned || s->place.node >= p->node_count)
+        return;
+    struct hl_placement_node *n = &p->nodes[s->place.node];
+    if (s->place.tier == HL_API_TIER_L1)
+        count_bytes(&n->l1_pinned, s->size_bytes, more);
+    else if (s->place.tier == HL_API_TIER_L2)
+        count_bytes(&n->l2_pinned, s->size_bytes, more);
+}
+
+static void change_place(struct hl_placement *p, struct hl_placed_shard *s, struct hl_place place)
+{
+    count_in_set(p, s, false);
+    count_pinned(p, s, false);
+    s->place = place;
+    s->crowded = hl_rules_are_crowded(s, &p->params);
+    count_in_set(p, s, true);
+    count_pinned(p, s, true);
+}
+
 static void pin_shard(struct hl_placement *p, uint32_t index)
 {
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     bool pinned = s->pinned_itself || hl_set_table_is_pinned(&p->sets, s->set - 1);
     if (s->pinned == pinned)
         return;
+    count_pinned(p, s, false);
     s->pinned = pinned;
+    count_pinned(p, s, true);
     hl_placement_touch(p, index);
 }
 
@@ -422,6 +445,7 @@ hl_status hl_placement_shard_remove(struct hl_placement *p, struct hl_id id)
     }
     unlist_shard(p, s);
     leave_set(p, s);
+    count_pinned(p, s, false);
     hl_shard_table_remove(&p->shards, index);
     return HL_OK;
 }
@@ -439,10 +463,7 @@ static void follow_change(struct hl_placement *p, struct hl_placed_shard *s,
         count_arriving(p, s, false);
         if (s->life.state != HL_LIFE_MIGRATED)
             count_leaving(p, s, old, false);
-        count_in_set(p, s, false);
-        s->place = s->goal;
-        s->crowded = hl_rules_are_crowded(s, &p->params);
-        count_in_set(p, s, true);
+        change_place(p, s, s->goal);
         s->goal = old;
         if (from != HL_LIFE_PREHEAT || s->life.before != HL_LIFE_CREATED)
             hl_attributes_moved(&s->use, &p->params, p->now_ms);
@@ -591,10 +612,8 @@ static void found_elsewhere(struct hl_placement *p, uint32_t index, struct hl_pl
 {
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     note_copies(p, index, HL_LIFE_ON_FOUND, found_state(s, place), place);
-    count_in_set(p, s, false);
-    s->place = s->goal = place;
-    count_in_set(p, s, true);
-    s->crowded = hl_rules_are_crowded(s, &p->params);
+    change_place(p, s, place);
+    s->goal = place;
     s->use.placed_ms = p->now_ms;
     if (s->life.state != HL_LIFE_ARCHIVED_L3) /* in L3, reads since it cooled bring it back */
         s->changed_ms = p->now_ms;
