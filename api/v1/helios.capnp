@@ -112,7 +112,10 @@ struct TierInfo {
   processes @16 :List(ProcessBytes);  # chunks: the use of each process
   keptBytes @17 :UInt64;   # L2: copies cached by reads, evicted when space is needed; not in usedBytes
   keptShards @18 :UInt64;  # not counted in `shards`
+  askedBytes @19 :UInt64;  # chunks: what the processes are asked to keep at most; 0 = nothing is asked
 }
+# Asks the processes with chunks in the tier of that name (TierInfo.name) to use at most so many bytes together.
+struct ChunkRequest { name @0 :Text; bytes @1 :UInt64; }
 struct ProcessBytes { pid @0 :Int32; usedBytes @1 :UInt64; }
 struct RegionInfo { numaId @0 :Int32; bytes @1 :UInt64; usedBytes @2 :UInt64; bound @3 :Bool; }
 
@@ -980,7 +983,8 @@ interface Controller {
                 tiers :List(TierInfo), storeEpoch :UInt64,
                 health :Health)   # timeMs 0 = nothing new: each result is reported once
             -> (known :Bool,
-                shardsLeft :UInt64) $maxValues(262144);   # a changed number: shards have left the catalogue
+                shardsLeft :UInt64,   # a changed number: shards have left the catalogue
+                requests :List(ChunkRequest)) $maxValues(262144);   # of other tiers nothing is asked any longer
 
   # Models
   importModel @2 (request :ImportRequest) -> (importId :Text, version :Int64);

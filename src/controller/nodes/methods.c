@@ -231,6 +231,7 @@ void method_heartbeat(void *arg, struct hl_rpc_call *call,
 {
     struct hl_controller *c = controller_enter(arg);
     struct node *n = node_find(c, p->name);
+    struct hl_api_chunk_request_list requests = {0};
     bool known =
         n != NULL && n->incarnation[0] != '\0' && strcmp(n->incarnation, p->incarnation) == 0;
     if (known) {
@@ -239,10 +240,12 @@ void method_heartbeat(void *arg, struct hl_rpc_call *call,
         if (p->health.time_ms != 0)
             gate_take_test(n, &p->health);
         node_report(c, n, p);
+        requests = c->nodes->events->asks(c, n, hl_rpc_call_arena(call));
     }
-    hl_reply_controller_heartbeat(
-        call, &(struct hl_api_controller_heartbeat_results){
-                  .known = known, .shards_left = c->catalog.shards_left}); /* p ends here */
+    hl_reply_controller_heartbeat(call, &(struct hl_api_controller_heartbeat_results){
+                                            .known = known,
+                                            .shards_left = c->catalog.shards_left,
+                                            .requests = requests}); /* p ends here */
 }
 
 static void on_loss_written(void *arg, hl_status st, const char *text)

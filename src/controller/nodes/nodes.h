@@ -136,6 +136,9 @@ struct node_events {
                   const struct hl_api_container_status_list *containers);
     /* False: no job needs that container, wherever it runs. */
     bool (*wants)(const struct hl_controller *c, const char *id);
+    /* What the HybridPS processes of the node are asked for, by its last report. */
+    struct hl_api_chunk_request_list (*asks)(struct hl_controller *c, const struct node *n,
+                                             struct hl_arena *arena);
     /* The node is forgotten: drop all data about it. */
     void (*forgotten)(struct hl_controller *c, struct node *n);
 };

@@ -32,7 +32,7 @@ const char *placed_node_name(const struct hl_controller *c, uint16_t index)
     return n != NULL ? n->name : "";
 }
 
-static struct placed_node *placed_node_find(const struct hl_controller *c, const char *name)
+struct placed_node *placed_node_find(const struct hl_controller *c, const char *name)
 {
     struct placed_node *n;
     HASH_FIND_STR(c->placement->nodes, name, n);
@@ -104,6 +104,7 @@ void placement_node_registered(struct hl_controller *c, struct node *n)
     if (x->node != NULL && hl_placement_node_fence(&c->placement->core, x->index) != HL_OK)
         hl_debug("node was not fenced: %s", hl_error_text());
     x->node = n;
+    requests_forget(x);
     if (hl_placement_node_start(&c->placement->core, x->index, 0) != HL_OK)
         hl_warn("node stays fenced node=%s error=\"%s\"", n->name, hl_error_text());
     tell_flapping(c, x);
@@ -114,7 +115,9 @@ void placement_node_registered(struct hl_controller *c, struct node *n)
 /* Reports of its processes are not believed until the node has registered again. */
 void placement_node_silent(struct hl_controller *c, struct node *n)
 {
-    const struct placed_node *x = placed_node_find(c, n->name);
+    struct placed_node *x = placed_node_find(c, n->name);
+    if (x != NULL)
+        requests_forget(x);
     if (x != NULL && hl_placement_node_fence(&c->placement->core, x->index) != HL_OK)
         hl_debug("node was not fenced: %s", hl_error_text());
     if (x != NULL &&

@@ -52,6 +52,10 @@ void placement_node_registered(struct hl_controller *c, struct node *n);
 void placement_node_silent(struct hl_controller *c, struct node *n);
 void placement_node_forgotten(struct hl_controller *c, struct node *n);
 
+/* What the HybridPS processes of the node are asked for, by its last report. */
+struct hl_api_chunk_request_list placement_asks(struct hl_controller *c, const struct node *n,
+                                                struct hl_arena *arena);
+
 /* False: the report was already taken, or can't be distinguished from one that was; it is
  * ignored. */
 bool placement_report(struct hl_controller *c,

@@ -27,8 +27,15 @@ struct placed_node {
     uint16_t index;
     struct node *node; /* NULL: not known, or not any more */
     bool flaps_told;   /* the log says that it takes no shards because it comes and goes */
+    uint64_t l1_request, l2_request; /* hl_chunk_request_decide */
     UT_hash_handle hh;
 };
+
+/* Its Agent asks for nothing any more, or has not asked yet. */
+static inline void requests_forget(struct placed_node *n)
+{
+    n->l1_request = n->l2_request = 0;
+}
 
 /* A process that sends reports. */
 struct reporter {
@@ -167,6 +174,7 @@ int64_t placement_now_ms(void);
 /* Converts a time of the core's clock to wall time. */
 int64_t placement_wall_ms(int64_t ms);
 struct placed_node *placed_node_at(const struct hl_controller *c, uint16_t index);
+struct placed_node *placed_node_find(const struct hl_controller *c, const char *name);
 /* "" of none. */
 const char *placed_node_name(const struct hl_controller *c, uint16_t index);
 /* Adds the node if it is new. NULL: there is no room, which was logged. */

@@ -104,6 +104,7 @@ static const struct node_events node_events = {
     .needed = jobs_need_node,
     .holds = jobs_hold_containers,
     .wants = jobs_want_container,
+    .asks = placement_asks,
     .forgotten = on_node_forgotten,
 };
 
