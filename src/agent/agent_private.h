@@ -149,6 +149,8 @@ void chunks_close(struct chunks *c);
 const char *chunks_name(const struct chunks *c);
 /* The tiers of the host and each device, while there are processes; at most CHUNKS_TIERS_MAX. */
 size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier_info *out);
+/* Asks the ranks for this and nothing else; nothing is asked at first. Does not wait. */
+void chunks_ask(struct chunks *c, const struct hl_api_chunk_request_list *requests);
 
 /* calls.c */
 extern const struct hl_agent_handlers calls_handlers;

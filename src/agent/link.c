@@ -58,6 +58,12 @@ static void set_state(struct hl_agent *a, enum link_state state, const char *tex
         hl_warn("controller refuses, trying again controller=%s why=\"%s\"", address, text);
 }
 
+/* What a Controller asks for ends with the Controller. */
+static void withdraw_requests(struct hl_agent *a)
+{
+    chunks_ask(a->chunks, &(struct hl_api_chunk_request_list){0});
+}
+
 /* Ends the round; false: there is nothing more to do. */
 static bool call_answered(struct hl_agent *a, hl_status st, const char *text)
 {
@@ -68,6 +74,8 @@ static bool call_answered(struct hl_agent *a, hl_status st, const char *text)
         return false;
     if (st != HL_OK) {
         set_state(a, hl_status_retryable(st) ? LINK_AWAY : LINK_REFUSED, text);
+        if (hl_now_ns() / HL_NS_PER_MS >= heartbeat_lapses_ms(&l->heartbeat))
+            withdraw_requests(a);
         heartbeat_arm(a, heartbeat_failed(&l->heartbeat));
         return false;
     }
@@ -174,9 +182,11 @@ static void on_heartbeat(void *arg, hl_status st, const char *text,
     if (r->known) {
         a->link.test_told = a->link.test_sent;
         set_state(a, LINK_REGISTERED, "");
+        chunks_ask(a->chunks, &r->requests);
         check_kept(a, r->shards_left);
         return;
     }
+    withdraw_requests(a);
     hl_info("controller no longer knows this node, registering again");
     a->link.kept.known = false;
     a->link.state = LINK_NEW;

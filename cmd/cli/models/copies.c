@@ -220,6 +220,7 @@ static void tier_row(struct cli_table *t, const char *node, const struct hl_api_
     cli_cell_bytes(t, x->writing_bytes);
     cli_cell_bytes(t, x->quarantined_bytes);
     cli_cell_bytes(t, x->kept_bytes);
+    limit_cell(t, x->asked_bytes);
     cli_cell(t, "%" PRIu64, x->shards);
     limit_cell(t, x->low_bytes);
     limit_cell(t, x->high_bytes);
@@ -237,7 +238,7 @@ static void process_rows(struct cli_table *t, const char *node, const struct hl_
         cli_cell(t, "  pid %d", x->processes.items[i].pid);
         cli_cell(t, "-");
         cli_cell_bytes(t, x->processes.items[i].used_bytes);
-        for (int k = 0; k < 9; k++)
+        for (int k = 0; k < 10; k++)
             cli_cell(t, "-");
     }
 }
@@ -313,8 +314,9 @@ hl_status cmd_store(struct cli *cli, int argc, char **argv)
     if (cli->json)
         return cli_print_value(&hl_api_stores_type, &all);
     struct cli_table t;
-    cli_table_init(&t, "NODE|TIER|NAME|>QUOTA|>USED|?>WRITING|?>QUARANTINED|>KEPT|>SHARDS|?>LOW|"
-                       "?>HIGH|!PRESSURE|?>REGIONS|?BACKING");
+    cli_table_init(
+        &t, "NODE|TIER|NAME|>QUOTA|>USED|?>WRITING|?>QUARANTINED|>KEPT|?>ASKED|>SHARDS|?>LOW|"
+            "?>HIGH|!PRESSURE|?>REGIONS|?BACKING");
     for (size_t i = 0; i < all.items.count; i++) {
         const struct hl_api_store_tiers *store = &all.items.items[i];
         for (size_t k = 0; k < store->tiers.count; k++) {

@@ -29,6 +29,20 @@ static void tier_bytes(const struct hl_api_tier_info *t, struct hl_buf *out)
                 states[i].name, states[i].bytes);
 }
 
+static bool tier_is_of_shards(const struct hl_api_tier_info *t)
+{
+    return t->kind == NULL || t->kind[0] == '\0';
+}
+
+static void tier_asked(const struct hl_api_tier_info *t, struct hl_buf *out)
+{
+    char label[256];
+    if (!tier_is_of_shards(t))
+        (void)hl_buf_printf(out, "helios_chunks_asked_bytes{tier=\"%s\",name=\"%s\"} %" PRIu64 "\n",
+                            hl_api_tier_name(t->tier),
+                            hl_metric_label(t->name, label, sizeof(label)), t->asked_bytes);
+}
+
 /* For ranks' chunks: one line per process. */
 static void tier_processes(const struct hl_api_tier_info *t, struct hl_buf *out)
 {
@@ -38,11 +52,6 @@ static void tier_processes(const struct hl_api_tier_info *t, struct hl_buf *out)
             out, "helios_chunk_bytes{tier=\"%s\",name=\"%s\",pid=\"%" PRId32 "\"} %" PRIu64 "\n",
             hl_api_tier_name(t->tier), hl_metric_label(t->name, label, sizeof(label)),
             t->processes.items[i].pid, t->processes.items[i].used_bytes);
-}
-
-static bool tier_is_of_shards(const struct hl_api_tier_info *t)
-{
-    return t->kind == NULL || t->kind[0] == '\0';
 }
 
 hl_status hl_tier_gauges(const struct hl_api_tier_info_list *tiers, struct hl_buf *out)
@@ -68,6 +77,10 @@ hl_status hl_tier_gauges(const struct hl_api_tier_info_list *tiers, struct hl_bu
                      "Bytes of HybridPS chunks by tier and process.");
     for (size_t i = 0; i < tiers->count; i++)
         tier_processes(&tiers->items[i], out);
+    hl_metric_family(out, "helios_chunks_asked_bytes", "gauge",
+                     "Bytes that HybridPS chunks of a tier are asked to keep at most; 0 = any.");
+    for (size_t i = 0; i < tiers->count; i++)
+        tier_asked(&tiers->items[i], out);
     return out->failed ? hl_fail(HL_ENOMEM, "out of memory listing the metrics of the tiers")
                        : HL_OK;
 }

@@ -1,5 +1,5 @@
 /* core/copies/tier_metrics.h - exports tiers as Prometheus gauges: helios_tier_bytes,
- * helios_shards.
+ * helios_shards, helios_chunk_bytes, helios_chunks_asked_bytes.
  *
  * Owns:    nothing.
  * Threads: any.

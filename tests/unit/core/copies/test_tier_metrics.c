@@ -34,6 +34,7 @@ TEST(tiers_are_told_with_their_names_and_shards_are_summed)
     assert_true(prom_value(p, "helios_shards", "tier=\"L1\"") == 5);
     assert_true(prom_value(p, "helios_shards", "tier=\"L4\"") == 0);
     assert_true(prom_value(p, "helios_shards", "tier=\"L2\"") == -1); /* none there */
+    assert_true(prom_value(p, "helios_chunks_asked_bytes", "tier=\"L1\",name=\"emu:0\"") == -1);
     free(p);
 }
 
@@ -44,12 +45,14 @@ TEST(chunks_are_told_by_process_and_are_no_shards)
                                       .name = "chunks",
                                       .kind = "chunks",
                                       .used_bytes = 7,
-                                      .processes = {processes, 2}};
+                                      .processes = {processes, 2},
+                                      .asked_bytes = 5};
     struct prom *p = gauges(&chunks, 1);
     assert_true(prom_value(p, "helios_tier_bytes", "tier=\"L2\",name=\"chunks\",state=\"used\"") ==
                 7);
     assert_true(prom_value(p, "helios_chunk_bytes", "tier=\"L2\",name=\"chunks\",pid=\"12\"") == 4);
     assert_true(prom_value(p, "helios_chunk_bytes", "tier=\"L2\",name=\"chunks\",pid=\"13\"") == 3);
+    assert_true(prom_value(p, "helios_chunks_asked_bytes", "tier=\"L2\",name=\"chunks\"") == 5);
     assert_true(prom_value(p, "helios_shards", "tier=\"L2\"") == -1);
     free(p);
 }
