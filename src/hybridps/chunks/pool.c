@@ -317,6 +317,7 @@ hl_status hl_chunk_pool_keep(struct hl_chunk_pool *p, uint32_t chunk, bool on_ho
         return hl_fail(HL_EUNSUPPORTED, "%s: only memory whose page faults are served can be kept",
                        p->info.name);
     p->o.host_bytes = 0;
+    p->o.charge = NULL; /* it could refuse; what it counted ends with the client */
     HL_TRY(chunk_bring_home(p, chunk));
     if (!on_host || !c->r->host) {
         HL_TRY(hl_chunk_view_put(&c->mem, on_host, c->r->host ? c->mem.host : NULL));

@@ -150,8 +150,8 @@ hl_status hl_chunk_pool_withdraw(struct hl_chunk_pool *p, uint32_t chunk) HL_CHE
 hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p) HL_CHECK;
 
 /* Lets the chunk's memory in one place outlive the pool; the caller has to unmap it. The content
- * ends up on the host; the device's addresses hold a separate copy from now on. The limit of host
- * memory no longer applies, and the pool only accepts further calls of this function and close.
+ * ends up on the host; the device's addresses hold a separate copy from now on. The limits of host
+ * memory no longer apply, and the pool only accepts further calls of this function and close.
  * HL_EUNSUPPORTED if faults are not served. */
 struct hl_chunk_kept {
     void *address;

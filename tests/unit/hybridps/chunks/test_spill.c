@@ -292,6 +292,24 @@ TEST(full_books_of_others_make_chunks_leave_too)
     close_rig(&r);
 }
 
+TEST(kept_memory_does_not_leave_for_another_chunk_under_full_books)
+{
+    struct rig r = {.books_max = 2 * page()};
+    struct hl_chunk_kept kept[3];
+    open_rig(&r, 1, 0, 0);
+    assert_int_equal(hl_chunk_pool_serve(r.pool), HL_OK);
+    for (uint32_t c = 0; c < 3; c++)
+        assert_int_equal(use(&r, c, c < 2, 1), HL_OK);
+    for (uint32_t c = 0; c < 3; c++)
+        assert_int_equal(hl_chunk_pool_keep(r.pool, c, true, &kept[c]), HL_OK);
+    assert_int_equal(r.fake.puts, 0);
+    close_rig(&r);
+    for (uint32_t c = 0; c < 3; c++) {
+        assert_int_equal(*(uint64_t *)kept[c].address, r.version[c] << 8 | c);
+        hybridps_kept_free(kept[c].address, kept[c].bytes);
+    }
+}
+
 /* ---- whatever fails ---- */
 
 static unsigned pick(struct rig *r, unsigned below)
