@@ -95,6 +95,11 @@ void hybridps_manager_close(hybridps_manager *m)
     free(m);
 }
 
+const struct hl_manager_table *hl_manager_joined(const struct hybridps_manager *m)
+{
+    return &m->t;
+}
+
 /* ---- room ------------------------------------------------------------------------------------ */
 
 static uint64_t device_room(const struct hl_manager_device *d)

@@ -419,3 +419,17 @@ uint64_t hl_manager_excess(const struct hl_manager_table *t, uint32_t device)
     uint64_t part = (uint64_t)((double)own * ((double)(used - asked) / (double)used));
     return part < own ? part : own;
 }
+
+uint64_t hl_manager_part(const struct hl_manager_table *t, uint32_t device)
+{
+    const struct hl_manager_device *d = &t->s->device[device];
+    uint64_t asked = __atomic_load_n(&d->asked, __ATOMIC_RELAXED), part;
+    if (asked == 0)
+        return UINT64_MAX;
+    uint64_t used = __atomic_load_n(&d->used, __ATOMIC_RELAXED);
+    uint64_t own = __atomic_load_n(&d->rows[t->row], __ATOMIC_RELAXED);
+    uint64_t excess = hl_manager_excess(t, device);
+    if (excess > 0)
+        return excess < own ? own - excess : 0;
+    return __builtin_add_overflow(own, used < asked ? asked - used : 0, &part) ? UINT64_MAX : part;
+}

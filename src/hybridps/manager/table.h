@@ -111,6 +111,8 @@ hl_status hl_manager_reap_by_age(struct hl_manager_table *t) HL_CHECK;
 
 /* ---- from outside: takes no lock and writes nothing to a table with living users ---- */
 
+struct hybridps_manager;
+
 struct hl_manager_use {
     pid_t pid;
     uint64_t bytes;
@@ -121,6 +123,11 @@ struct hl_manager_use {
 void hl_manager_ask(struct hl_manager_table *t, uint32_t device, uint64_t bytes);
 /* What this process is asked to give back now: its part of what all use beyond the request. */
 uint64_t hl_manager_excess(const struct hl_manager_table *t, uint32_t device);
+/* What this process is asked to use at most now: its part of the request, or what it has and what
+ * all leave free of the request. UINT64_MAX: nothing is asked. */
+uint64_t hl_manager_part(const struct hl_manager_table *t, uint32_t device);
+/* manager.c: the table that a manager has joined. */
+const struct hl_manager_table *hl_manager_joined(const struct hybridps_manager *m);
 /* Lists at most `max` processes other than this one, with what each uses on a device (0 is the
  * host); returns how many. Each number is correct by itself, but the numbers are not a consistent
  * snapshot. */

@@ -230,10 +230,18 @@ TEST(test_each_rank_is_asked_for_its_part_of_what_is_too_much)
     b.s->device[1].rows[b.row] = 200;
     a.s->device[1].used = 800;
     assert_int_equal(hl_manager_excess(&a, 1), 0); /* nothing is asked */
+    assert_true(hl_manager_part(&a, 1) == UINT64_MAX);
     hl_manager_ask(&a, 1, 400);
     assert_int_equal(hl_manager_excess(&a, 1), 300);
     assert_int_equal(hl_manager_excess(&b, 1), 100);
+    assert_int_equal(hl_manager_part(&a, 1), 300);
+    assert_int_equal(hl_manager_part(&b, 1), 100);
     assert_int_equal(hl_manager_excess(&a, 0), 0);
+    hl_manager_ask(&a, 1, 900); /* of which 100 are free */
+    assert_int_equal(hl_manager_excess(&a, 1), 0);
+    assert_int_equal(hl_manager_part(&a, 1), 700);
+    hl_manager_ask(&a, 1, UINT64_MAX);
+    assert_int_equal(hl_manager_part(&a, 1), UINT64_MAX - 200);
     hl_manager_ask(&a, 1, 0);
     assert_int_equal(hl_manager_excess(&a, 1), 0);
     hl_manager_table_close(&b);
