@@ -131,6 +131,7 @@ const char *hl_chunk_pool_device(const struct hl_chunk_pool *p)
 void hl_chunk_pool_moment(struct hl_chunk_pool *p, uint64_t avail)
 {
     p->s.avail = avail;
+    p->unasked = false;
     p->now++;
 }
 
@@ -223,6 +224,25 @@ static void pool_pin(struct hl_chunk_pool *p, const struct hl_trace_use *uses, s
     }
 }
 
+static hl_status pool_try_access(struct hl_chunk_pool *p, const struct hl_trace_use *uses,
+                                 size_t count)
+{
+    uint64_t before = p->s.device < p->s.avail ? p->s.device : p->s.avail;
+    bool over = before > pool_part(p, false);
+    hl_status st = pool_merge_uses(p, uses, count);
+    if (st == HL_OK)
+        st = pool_decide_access(p);
+    if (st == HL_OK)
+        st = pool_move(p);
+    if (st == HL_OK) {
+        pool_settle(p);
+        pool_pin(p, uses, count);
+        p->s.given_back += over && p->s.device < before ? before - p->s.device : 0;
+    }
+    pool_forget(p);
+    return st;
+}
+
 hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_use *uses,
                                size_t count)
 {
@@ -233,16 +253,15 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
         pool_end_view(p, &p->chunks[uses[i].chunk]);
     p->s.host_short = 0;
     HL_TRY(pool_refresh(p));
-    hl_status st = pool_merge_uses(p, uses, count);
-    if (st == HL_OK)
-        st = pool_decide_access(p);
-    if (st == HL_OK)
-        st = pool_move(p);
-    if (st == HL_OK) {
-        pool_settle(p);
-        pool_pin(p, uses, count);
+    hl_status st = pool_try_access(p, uses, count);
+    /* What leaves because it is asked for can fail, too: then it stays. */
+    if (st != HL_OK && !p->lost && hl_chunk_pool_asked(p)) {
+        hl_error_clear();
+        p->unasked = true;
+        p->s.host_short = 0;
+        st = pool_try_access(p, uses, count);
+        p->unasked = st == HL_OK;
     }
-    pool_forget(p);
     /* A refused access does not begin its moment. */
     if (st == HL_OK && p->s.device > p->s.avail && p->s.device - p->s.avail > p->s.peak_over_avail)
         p->s.peak_over_avail = p->s.device - p->s.avail;
@@ -251,6 +270,17 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
     assert(audit == HL_OK);
 #endif
     return st;
+}
+
+/* Begins a moment that needs nothing. */
+void hl_chunk_pool_give_back(struct hl_chunk_pool *p)
+{
+    p->unasked = false;
+    if (p->s.device <= pool_part(p, false) && p->s.host <= pool_part(p, true))
+        return;
+    hl_chunk_pool_moment(p, p->s.avail);
+    if (hl_chunk_pool_access(p, NULL, 0) != HL_OK)
+        hl_error_clear();
 }
 
 void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, bool on_host)
@@ -317,6 +347,7 @@ hl_status hl_chunk_pool_keep(struct hl_chunk_pool *p, uint32_t chunk, bool on_ho
         return hl_fail(HL_EUNSUPPORTED, "%s: only memory whose page faults are served can be kept",
                        p->info.name);
     p->o.host_bytes = 0;
+    p->o.part = NULL;
     p->o.charge = NULL; /* it could refuse; what it counted ends with the client */
     HL_TRY(chunk_bring_home(p, chunk));
     if (!on_host || !c->r->host) {

@@ -6,7 +6,8 @@
  * as it always does in mode move. When the host is full, content moves from there to a place below
  * (spill.h), and comes back through the host when it is accessed. Pinned chunks stay where they
  * are. An access plans everything that it will do on the device before it moves anything. Bytes are
- * reserved before they are taken, and given back if that fails.
+ * reserved before they are taken, and given back if that fails. While the external accounting asks
+ * for memory (`part`), each access makes chunks that are not in use leave for it.
  *
  * Owns:    the device, the chunks and the policy, until hl_chunk_pool_close.
  * Threads: one at a time; the caller holds a lock. Within a call, copies run in parallel with the
@@ -42,7 +43,10 @@ struct hl_chunk_pool_options {
     /* Optional external accounting, NULL = none: called when `bytes` more (or fewer, if negative)
      * are in use on the host or on the device. It may refuse more; the access then fails. */
     hl_status (*charge)(void *arg, bool on_host, int64_t bytes);
-    void *charge_arg;
+    /* Optional, NULL = nothing is ever asked for: how many bytes the pool is asked to use at most
+     * in that place now; UINT64_MAX = any number. A request: no access fails because of it. */
+    uint64_t (*part)(void *arg, bool on_host);
+    void *charge_arg; /* of both */
     /* the place below, NULL = none; owned by the pool from open on */
     const struct hl_spill_ops *spill;
     void *spill_arg;
@@ -73,6 +77,7 @@ struct hl_chunk_pool_stats {
     uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
     uint64_t below, below_peak;   /* bytes in the place below the host */
     uint64_t below_out, below_in; /* bytes written there, and read back */
+    uint64_t given_back;          /* bytes that left because `part` asked for them */
     bool host_short;              /* the last access failed for lack of host memory */
     uint64_t chunks, pins;        /* pins: unreleased ones, in both places */
     uint64_t faults, fault_bytes; /* served faults; bytes copied for them */
@@ -105,6 +110,12 @@ void hl_chunk_pool_settle_ahead(struct hl_chunk_pool *p);
  * have content. */
 hl_status hl_chunk_pool_place(struct hl_chunk_pool *p, const uint8_t *places,
                               uint32_t count) HL_CHECK;
+
+/* Gives back what is asked for now, between two iterations: as far as chunks that are not in use
+ * can leave, and the host has room for them. */
+void hl_chunk_pool_give_back(struct hl_chunk_pool *p);
+/* Memory is asked for, so chunks may not be where a plan expects them. */
+bool hl_chunk_pool_asked(const struct hl_chunk_pool *p);
 
 /* All or nothing. A chunk may be named more than once and is pinned that many times. */
 hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_use *uses,

@@ -41,14 +41,26 @@ static uint64_t next_use(void *arg, uint32_t chunk)
     return UINT64_MAX - p->chunks[chunk].used;
 }
 
+uint64_t pool_part(const struct hl_chunk_pool *p, bool on_host)
+{
+    return p->o.part == NULL || p->unasked ? UINT64_MAX : p->o.part(p->o.charge_arg, on_host);
+}
+
+bool hl_chunk_pool_asked(const struct hl_chunk_pool *p)
+{
+    return pool_part(p, false) < UINT64_MAX || pool_part(p, true) < UINT64_MAX;
+}
+
 struct hl_residency pool_residency(struct hl_chunk_pool *p, uint64_t avail)
 {
+    uint64_t part = pool_part(p, false);
     return (struct hl_residency){.chunks = p->r,
                                  .count = p->count,
                                  .copy = p->o.copy != 0,
                                  .now = p->now,
                                  .device = p->s.device,
                                  .avail = avail,
+                                 .asked = part < avail ? avail - part : 0,
                                  .rank = pool_rank,
                                  .next_use = next_use,
                                  .arg = p};

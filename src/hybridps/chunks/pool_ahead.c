@@ -39,7 +39,8 @@ static void begin_leaving(struct hl_chunk_pool *p, uint32_t chunk)
         return;
     }
     uint64_t more = c->mem.host_state == HL_CHUNK_HOST_NONE ? c->r->bytes : 0;
-    if (p->o.host_bytes > 0 && p->s.host + more > p->o.host_bytes)
+    if ((p->o.host_bytes > 0 && p->s.host + more > p->o.host_bytes) ||
+        (more > 0 && p->s.host + more > pool_part(p, true)))
         return;
     c->host_before = (uint8_t)c->mem.host_state;
     hl_status st = p->serves ? hl_chunk_device_show(&c->mem, false) : HL_OK;
@@ -88,7 +89,7 @@ void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *use
     for (size_t i = 0; i < p->moves.leave_count; i++)
         begin_leaving(p, p->moves.leave[i]);
     pool_forget(p);
-    uint64_t limit = avail < p->s.avail ? avail : p->s.avail;
+    uint64_t limit = r.avail - r.asked < p->s.avail ? r.avail - r.asked : p->s.avail;
     for (size_t i = 0; i < count && most > 0; i++) {
         const struct chunk *c = &p->chunks[uses[i].chunk];
         if (!c->r->device && c->r->host && !c->ahead && c->r->host_pins == 0 &&

@@ -72,7 +72,8 @@ struct hl_chunk_pool {
     struct hl_resident *r; /* of each chunk */
     uint32_t count, cap;
     uint64_t now, accesses;
-    bool lost; /* a copy never ended */
+    bool lost;    /* a copy never ended */
+    bool unasked; /* in this moment an access could not give back what is asked for */
     /* a chunk was pinned on the device since pool_quiesce, so kernels may still use it */
     bool used;
     struct hl_chunk_pool_stats s;
@@ -93,6 +94,8 @@ struct hl_chunk_pool {
 struct hl_residency pool_residency(struct hl_chunk_pool *p, uint64_t avail);
 /* Clears what was wanted and decided. */
 void pool_forget(struct hl_chunk_pool *p);
+/* How many bytes the external accounting asks the pool to use at most; UINT64_MAX: any number. */
+uint64_t pool_part(const struct hl_chunk_pool *p, bool on_host);
 /* Returns bytes to the external accounting. */
 void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes);
 
@@ -123,8 +126,8 @@ void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_hos
 hl_status pool_land(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 hl_status pool_landed(struct chunk *c) HL_CHECK;
 void pool_unland(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host before);
-/* Makes room for `more` bytes under the host's limit and in the external accounting, by moving
- * other chunks off the host. */
+/* Makes room for `more` bytes under the host's limit, by moving other chunks off the host; then, as
+ * far as possible, gives back what the external accounting asks for. */
 hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more) HL_CHECK;
 /* Fetches wanted chunks that lie below to the host. */
 hl_status pool_fetch(struct hl_chunk_pool *p) HL_CHECK;

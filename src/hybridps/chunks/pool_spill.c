@@ -10,8 +10,9 @@
  * own part.
  *
  * Two limits apply to the host memory of chunks: host_bytes, and the external accounting, which
- * other processes share. free_some makes room for both, one victim at a time. It skips chunks that
- * a move has begun with (r->busy), since a copy uses their memory. All of this runs on the caller's
+ * other processes share. free_some makes room for both, one victim at a time, and for what the
+ * external accounting asks for; there a failure only ends the giving back. It skips chunks that a
+ * move has begun with (r->busy), since a copy uses their memory. All of this runs on the caller's
  * thread; the only other thread, the keeper of leases (spill_l3.c), does not use chunks. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,8 +21,9 @@
 
 /* ---- host memory ---- */
 
-/* HL_ENOENT, without an error text: nothing can leave the host. */
-static hl_status free_some(struct hl_chunk_pool *p) HL_CHECK;
+/* asked: only chunks leave that this moment doesn't need. HL_ENOENT, without an error text: nothing
+ * can leave the host. */
+static hl_status free_some(struct hl_chunk_pool *p, bool asked) HL_CHECK;
 
 /* The host is full (`full` says how), and st says why no room could be made. */
 static hl_status fail_full(struct hl_chunk_pool *p, const char *full, hl_status st)
@@ -46,7 +48,7 @@ static hl_status charge_host(struct hl_chunk_pool *p, uint64_t bytes)
         if (st != HL_ENOSPC)
             return st;
         snprintf(full, sizeof(full), "%s", hl_error_text());
-        st = free_some(p);
+        st = free_some(p, false);
         if (st != HL_OK)
             return fail_full(p, full, st);
     }
@@ -143,13 +145,19 @@ static hl_status put_below(struct hl_chunk_pool *p, struct chunk *c)
     return HL_OK;
 }
 
-static hl_status free_some(struct hl_chunk_pool *p)
+/* The current moment needs it, in either place. */
+static bool is_needed(const struct hl_chunk_pool *p, const struct hl_resident *r)
+{
+    return p->now > 0 && (r->expected == p->now || r->host_next == p->now);
+}
+
+static hl_status free_some(struct hl_chunk_pool *p, bool asked)
 {
     uint32_t victim = 0;
     HL_TRY(pool_refresh(p));
     for (uint32_t i = 0; i < p->count; i++)
         p->r[i].busy = p->chunks[i].leaving || p->chunks[i].loading || p->chunks[i].flight ||
-                       p->chunks[i].ahead != 0;
+                       p->chunks[i].ahead != 0 || (asked && is_needed(p, &p->r[i]));
     struct hl_residency r = pool_residency(p, p->s.avail);
     if (!hl_residency_host_victim(&r, p->o.spill != NULL, &victim))
         return HL_ENOENT;
@@ -164,11 +172,24 @@ static hl_status free_some(struct hl_chunk_pool *p)
     return st;
 }
 
+/* Frees host memory that is asked for, as far as possible. */
+static void give_host_back(struct hl_chunk_pool *p, uint64_t more)
+{
+    uint64_t before = p->s.host;
+    bool over = before > pool_part(p, true);
+    hl_status st = HL_OK;
+    while (st == HL_OK && p->s.host + more > pool_part(p, true))
+        st = free_some(p, true);
+    if (st != HL_OK)
+        hl_error_clear();
+    p->s.given_back += over ? before - p->s.host : 0;
+}
+
 hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more)
 {
     char full[256];
     while (p->o.host_bytes > 0 && p->s.host + more > p->o.host_bytes) {
-        hl_status st = free_some(p);
+        hl_status st = free_some(p, false);
         if (st == HL_OK)
             continue;
         snprintf(full, sizeof(full),
@@ -177,6 +198,7 @@ hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more)
                  p->info.name, more, p->s.host, p->o.host_bytes);
         return fail_full(p, full, st);
     }
+    give_host_back(p, more);
     return HL_OK;
 }
 

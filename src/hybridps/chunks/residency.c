@@ -130,19 +130,19 @@ static size_t find_candidates(const struct hl_residency *r, struct hl_moves *m)
 /* `gone`: bytes that leave in any case. */
 static bool make_room(const struct hl_residency *r, uint64_t gone, struct hl_moves *m)
 {
-    uint64_t need = r->device + m->load_bytes;
-    if (need - gone <= r->avail)
+    uint64_t need = r->device + m->load_bytes, target = r->avail - r->asked;
+    if (need - gone <= target)
         return true;
     size_t left = find_candidates(r, m);
-    while (left > 0) {
+    while (left > 0 && (need - gone > r->avail || m->candidates[0].turn != NEEDED_NOW)) {
         uint32_t victim = take_first(m, &left);
         gone += r->chunks[victim].bytes;
         add_leaver(r, victim, m);
-        if (need - gone <= r->avail)
+        if (need - gone <= target)
             return true;
         find_first(m, left);
     }
-    return false;
+    return need - gone <= r->avail;
 }
 
 /* ---- decisions ---- */
@@ -179,13 +179,13 @@ bool hl_residency_ahead(const struct hl_residency *r, const struct hl_trace_use 
                         struct hl_moves *m)
 {
     size_t left = 0;
-    uint64_t gone = 0;
+    uint64_t gone = 0, limit = r->avail - r->asked;
     hl_moves_clear(m);
     for (size_t i = 0; i < count; i++)
         m->load_bytes += r->chunks[uses[i].chunk].device ? 0 : r->chunks[uses[i].chunk].bytes;
     if (m->load_bytes == 0)
         return false;
-    if (r->device + m->load_bytes <= r->avail)
+    if (r->device + m->load_bytes <= limit)
         return true;
     for (uint32_t i = 0; i < r->count; i++) {
         const struct hl_resident *c = &r->chunks[i];
@@ -201,7 +201,7 @@ bool hl_residency_ahead(const struct hl_residency *r, const struct hl_trace_use 
             return false;
         m->leave[m->leave_count++] = victim;
         gone += c->bytes;
-        if (r->device + m->load_bytes - gone <= r->avail)
+        if (r->device + m->load_bytes - gone <= limit)
             return true;
         find_first(m, left);
     }

@@ -4,7 +4,9 @@
  * A decision is all-or-nothing and does not change the accounting. Its moves are made in this
  * order: contents are copied `out` to the host, then chunks `leave` the device, then chunks `load`
  * onto it. By then the content of leaving chunks is on the host. No chunk leaves while there is
- * room. Victims are ordered by turn, then rank, then number:
+ * room. If bytes are asked for, further chunks leave for them, but none that the device needs in
+ * this moment, and no decision fails because of them. Victims are ordered by turn, then rank, then
+ * number:
  *   - what the host takes in this moment leaves anyway, so it goes first;
  *   - what the device needs in this moment goes last;
  *   - of the others, the policy's highest rank goes first.
@@ -51,6 +53,7 @@ struct hl_residency {
     bool copy;              /* mode copy: the host keeps content that is only read on the device */
     uint64_t now;           /* moment */
     uint64_t device, avail; /* bytes on the device, and the limit for them */
+    uint64_t asked;         /* how many bytes of avail are to stay unused if possible */
     /* dirty: evicting it costs a copy. Called once per decision for each chunk that may leave. */
     double (*rank)(void *arg, uint32_t chunk, uint64_t now, bool dirty);
     /* Moments until the next use in any place; larger is later. */
