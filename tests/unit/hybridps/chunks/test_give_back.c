@@ -10,8 +10,9 @@
 
 #include "hybridps/chunks/pool.h"
 
-#define CHUNKS 12
-#define DEVICE 8 /* pages */
+#define CHUNKS     12
+#define DEVICE     8 /* pages */
+#define OPERATIONS 4000
 
 static uint64_t page(void)
 {
@@ -56,7 +57,7 @@ struct rig {
     uint64_t part[2], room[2],
         used[2];              /* pages asked for (0 = none) and bytes, of device and host */
     uint64_t version[CHUNKS]; /* 0 = no content */
-    uint64_t last;
+    uint64_t seed, last;
     unsigned pins[2][CHUNKS];
     int below;
     unsigned calls, every; /* every k-th copy fails; 0 = none */
@@ -297,6 +298,129 @@ TEST(what_is_fetched_ahead_stays_within_the_request)
     assert_false(info(&r, 3).on_device);
     unpin(&r, 1, false);
     hl_chunk_pool_close(r.pool);
+}
+
+/* ---- the host ---- */
+
+TEST(the_host_gives_back_content_only_to_a_place_below)
+{
+    for (int spills = 0; spills < 2; spills++) {
+        struct rig r = {0};
+        open_rig(&r, true, spills);
+        for (uint32_t c = 0; c < 8; c++)
+            use(&r, c, true, true);
+        use(&r, 0, false, true); /* its host memory is stale now */
+        ask(&r, true, 2);
+        moment(&r, DEVICE);
+        assert_int_equal(stats(&r).host, (spills ? 2 : 7) * page());
+        assert_int_equal(stats(&r).given_back, (spills ? 6 : 1) * page());
+        assert_int_equal(r.below, spills ? 5 : 0);
+        for (uint32_t c = 0; c < 8; c++) {
+            use(&r, c, true, c % 2);
+            assert_true(!spills || stats(&r).host <= 2 * page());
+        }
+        lift(&r);
+        for (uint32_t c = 0; c < 8; c++)
+            use(&r, c, true, false);
+        assert_int_equal(stats(&r).host, 8 * page());
+        hl_chunk_pool_close(r.pool);
+    }
+}
+
+TEST(what_the_moment_needs_and_what_is_pinned_stays_on_the_host)
+{
+    struct rig r = {0};
+    struct hl_trace_use next[] = {{.chunk = 0, .on_host = 1}, {.chunk = 1}};
+    open_rig(&r, true, true);
+    for (uint32_t c = 0; c < 6; c++)
+        use(&r, c, true, true);
+    assert_int_equal(pin(&r, 2, true, true), HL_OK);
+    ask(&r, true, 0);
+    hl_chunk_pool_expect(r.pool, next, 2);
+    moment(&r, DEVICE);
+    for (uint32_t c = 0; c < 6; c++)
+        assert_int_equal(info(&r, c).below, c > 2);
+    unpin(&r, 2, true);
+    hl_chunk_pool_close(r.pool);
+}
+
+/* Kept memory belongs to others, whatever is asked for then. */
+TEST(kept_memory_is_not_given_back)
+{
+    struct rig r = {0};
+    struct hl_chunk_kept kept[4];
+    open_rig(&r, true, true);
+    assert_int_equal(hl_chunk_pool_serve(r.pool), HL_OK);
+    for (uint32_t c = 0; c < 4; c++)
+        use(&r, c, true, true);
+    ask(&r, true, 0);
+    for (uint32_t c = 0; c < 4; c++)
+        assert_int_equal(hl_chunk_pool_keep(r.pool, c, true, &kept[c]), HL_OK);
+    hl_chunk_pool_close(r.pool);
+    for (uint32_t c = 0; c < 4; c++) {
+        assert_int_equal(*(uint64_t *)kept[c].address, r.version[c] << 8 | c);
+        hybridps_kept_free(kept[c].address, kept[c].bytes);
+    }
+}
+
+/* ---- any course ---- */
+
+static unsigned pick(struct rig *r, unsigned below)
+{
+    r->seed = r->seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (unsigned)(r->seed >> 33) % below;
+}
+
+static void change_request(struct rig *r)
+{
+    bool on_host = pick(r, 2);
+    if (pick(r, 3) == 0)
+        lift(r);
+    else
+        ask(r, on_host, pick(r, on_host ? CHUNKS : DEVICE));
+}
+
+/* What the model of the pool says about an access: nothing but pins and the device's size decide.
+ */
+static bool may_pin(const struct rig *r, uint32_t c, bool on_host)
+{
+    unsigned pinned = 0;
+    for (uint32_t i = 0; i < CHUNKS; i++)
+        pinned += i != c && r->pins[0][i] > 0;
+    return r->pins[!on_host][c] == 0 && (on_host || pinned < DEVICE);
+}
+
+static void operate(struct rig *r)
+{
+    uint32_t c = pick(r, CHUNKS);
+    bool on_host = pick(r, 3) == 0, write = pick(r, 2);
+    unsigned what = pick(r, 10);
+    if (what == 0)
+        change_request(r);
+    else if (what == 1)
+        moment(r, DEVICE);
+    else if (what == 2)
+        hl_chunk_pool_give_back(r->pool);
+    else if (what < 7 && r->pins[on_host][c] > 0)
+        unpin(r, c, on_host);
+    else if (may_pin(r, c, on_host) && pin(r, c, on_host, write) != HL_OK)
+        fail_msg("chunk %u, asked %d and %d: %s", c, (int)r->part[0] - 1, (int)r->part[1] - 1,
+                 hl_error_text());
+}
+
+/* The same course with and without requests: the same calls succeed, with the same contents. */
+TEST(requests_change_no_content_and_no_result)
+{
+    for (unsigned k = 0; k < 8; k++) {
+        struct rig r = {.seed = k};
+        open_rig(&r, k % 2, k & 2);
+        if (k & 4)
+            assert_int_equal(hl_chunk_pool_serve(r.pool), HL_OK);
+        for (int i = 0; i < OPERATIONS; i++)
+            operate(&r);
+        assert_true(stats(&r).given_back > OPERATIONS / 200 * page());
+        hl_chunk_pool_close(r.pool);
+    }
 }
 
 /* A copy that is made only because of a request may fail without an effect. */
