@@ -86,7 +86,11 @@ HELIOS_API void hybridps_grad_put(void *to, const void *g, size_t bytes);
  * transfer. When the host is full too, the chunks that will be needed last are spilled. They come
  * back when accessed; an access needs host memory for everything that it brings back, at once. A
  * chunk has one address on the host and one on the device for its whole life. An address is valid
- * between access and release; using it where the chunk is not present faults. */
+ * between access and release; using it where the chunk is not present faults.
+ *
+ * The manager's table may ask its processes for memory. At hybridps_iteration, hybridps_moment and
+ * hybridps_access, chunks that are not in use then leave the device for the host, and the host for
+ * the place of `spill`. No call fails and no content changes because of it. */
 typedef struct hybridps hybridps;
 
 typedef struct hybridps_options {
@@ -261,6 +265,8 @@ typedef struct hybridps_stats_t {
     uint64_t host_limit;
     uint64_t faults;      /* served accesses outside hybridps_access (see hybridps_serve_faults) */
     uint64_t fault_bytes; /* bytes copied for them */
+    /* bytes of chunks that left the device or the host because the node's table asks for memory */
+    uint64_t given_back_bytes;
 } hybridps_stats_t;
 
 #define HYBRIDPS_STATS_INIT .size = sizeof(hybridps_stats_t)

@@ -90,7 +90,7 @@ class _Stats(_loader.Sized):
                  ("last", _Traffic)] +
                 [(name, c_uint64) for name in
                  ("spilled", "spilled_peak", "spill_out", "spill_in", "host_limit", "faults",
-                  "fault_bytes")])
+                  "fault_bytes", "given_back_bytes")])
 
 
 class _Info(_loader.Sized):
@@ -144,7 +144,7 @@ class NetOptions(_loader.Sized):
 
 
 # Struct sizes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {_Options: 128, Use: 24, _Traffic: 56, _Stats: 448, _Info: 56, _Kept: 24, Adam: 136,
+_SIZES = {_Options: 128, Use: 24, _Traffic: 56, _Stats: 456, _Info: 56, _Kept: 24, Adam: 136,
           Transport: 112, ShmOptions: 32, NetOptions: 40}
 
 _PROTOTYPES = {

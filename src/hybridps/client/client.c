@@ -26,6 +26,15 @@ static hl_status charge_manager(void *arg, bool on_host, int64_t bytes)
                                   : hybridps_manager_remove(h->manager, device, (uint64_t)-bytes));
 }
 
+/* The device may have no number in the table. */
+static uint64_t find_part(void *arg, bool on_host)
+{
+    const struct hybridps *h = arg;
+    const struct hl_manager_table *t = hl_manager_joined(h->manager);
+    uint32_t device = on_host ? 0 : (uint32_t)h->device + 1;
+    return device < hl_manager_devices(t) ? hl_manager_part(t, device) : UINT64_MAX;
+}
+
 /* "cuda:3" is device 3 of the node's table; anything without a small number is device 0. */
 static int number_of(const char *device)
 {
@@ -121,6 +130,7 @@ static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
                                                             .tau = o->heat_tau},
                                          .host_bytes = o->host_bytes,
                                          .charge = h->manager != NULL ? charge_manager : NULL,
+                                         .part = h->manager != NULL ? find_part : NULL,
                                          .charge_arg = h,
                                          .next_use = next_use,
                                          .next_use_arg = h};
@@ -375,6 +385,7 @@ int hybridps_iteration(hybridps *h, const char *phase)
     struct hl_chunk_pool_stats s;
     HL_TRY(client_enter(h));
     int running = h->record.phase != NULL;
+    hl_chunk_pool_give_back(h->pool);
     hl_status st = hl_record_iteration(&h->record, phase);
     if (st == HL_OK) {
         make_order(h);
@@ -522,7 +533,8 @@ int hybridps_stats(hybridps *h, hybridps_stats_t *out)
                              .spill_in = s.below_in,
                              .host_limit = h->host_limit,
                              .faults = s.faults,
-                             .fault_bytes = s.fault_bytes};
+                             .fault_bytes = s.fault_bytes,
+                             .given_back_bytes = s.given_back};
     memcpy(told.device_by_kind, s.device_by_kind, sizeof(told.device_by_kind));
     memcpy(told.host_by_kind, s.host_by_kind, sizeof(told.host_by_kind));
     return client_leave(h, HL_ABI_WRITE(hybridps_stats_t, &told, out));

@@ -229,11 +229,14 @@ static bool join_plan(struct hl_record *r)
 }
 
 /* Chooses the plan for the iteration that begins. The present plan is kept if the chunks are where
- * it expects them, or where it began; otherwise a new one is made, at most PLANS_MAX times. */
+ * it expects them, or where it began; otherwise a new one is made, at most PLANS_MAX times. While
+ * memory is asked for, chunks lie elsewhere in each iteration: the present plan still says which of
+ * them to keep, and a new one is made when that is over. */
 static void plan_iteration(struct hl_record *r)
 {
     struct hl_record_phase *p = r->phase;
-    if (p->plan == NULL && p->plans == 0 && may_join(r) && join_plan(r))
+    bool asked = hl_chunk_pool_asked(r->pool);
+    if (p->plan == NULL && p->plans == 0 && !asked && may_join(r) && join_plan(r))
         return;
     uint8_t *now = chunk_places(r);
     if (now == NULL)
@@ -242,6 +245,8 @@ static void plan_iteration(struct hl_record *r)
         p->turn++;
     else if (!p->stale && as_planned(r, now, 0))
         p->turn = 0;
+    else if (asked && p->plan != NULL && !p->stale)
+        p->plans = 1;
     else if (p->plans < PLANS_MAX)
         make_plan(r, now);
     free(now);

@@ -4,7 +4,7 @@
  * While an iteration follows the record, nothing is recorded. When it deviates, the part that
  * agreed is copied and the rest is recorded, and the policy falls back to lru until the next
  * iteration of the phase. When an iteration begins with chunks in other places than before, the
- * record is planned again, a few times at most.
+ * record is planned again, a few times at most; while memory is asked for, the plan is kept.
  *
  * Owns:    records and plans; the pool is borrowed and gets the plan.
  * Threads: one at a time.
