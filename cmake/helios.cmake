@@ -200,6 +200,10 @@ function(hl_tests)
   add_executable(rpc_lines ${CMAKE_SOURCE_DIR}/tests/support/rpc_lines.c)
   target_link_libraries(rpc_lines PRIVATE rpc_json)
   set_target_properties(rpc_lines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  # What tests/e2e/test_hybridps_asked.py asks for.
+  add_executable(hybridps_ask ${CMAKE_SOURCE_DIR}/tests/support/hybridps_ask.c)
+  target_link_libraries(hybridps_ask PRIVATE hl_hybridps)
+  set_target_properties(hybridps_ask PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   # What tests/e2e/test_strangers.py sends to daemons.
   add_executable(strangers ${CMAKE_SOURCE_DIR}/tests/support/strangers.c ${CMAKE_SOURCE_DIR}/tests/support/stranger_seeds.c)
   target_link_libraries(strangers PRIVATE hl_base)
