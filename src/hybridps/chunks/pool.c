@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "hybridps/chunks/chunks.h"
 #include "hybridps/chunks/pool_private.h"
 
@@ -131,7 +132,6 @@ const char *hl_chunk_pool_device(const struct hl_chunk_pool *p)
 void hl_chunk_pool_moment(struct hl_chunk_pool *p, uint64_t avail)
 {
     p->s.avail = avail;
-    p->unasked = false;
     p->now++;
 }
 
@@ -253,14 +253,17 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
         pool_end_view(p, &p->chunks[uses[i].chunk]);
     p->s.host_short = 0;
     HL_TRY(pool_refresh(p));
+    bool asked = pool_part(p, false) < UINT64_MAX;
+    uint64_t began = asked ? hl_now_ns() : 0;
     hl_status st = pool_try_access(p, uses, count);
     /* What leaves because it is asked for can fail, too: then it stays. */
-    if (st != HL_OK && !p->lost && hl_chunk_pool_asked(p)) {
+    if (st != HL_OK && !p->lost && asked) {
+        uint64_t again = pool_again(began);
         hl_error_clear();
-        p->unasked = true;
         p->s.host_short = 0;
+        p->leave_again_ns = UINT64_MAX;
         st = pool_try_access(p, uses, count);
-        p->unasked = st == HL_OK;
+        p->leave_again_ns = st == HL_OK ? again : 0;
     }
     /* A refused access does not begin its moment. */
     if (st == HL_OK && p->s.device > p->s.avail && p->s.device - p->s.avail > p->s.peak_over_avail)
@@ -275,7 +278,6 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
 /* Begins a moment that needs nothing. */
 void hl_chunk_pool_give_back(struct hl_chunk_pool *p)
 {
-    p->unasked = false;
     if (p->s.device <= pool_part(p, false) && p->s.host <= pool_part(p, true))
         return;
     hl_chunk_pool_moment(p, p->s.avail);

@@ -2,7 +2,10 @@
  * chunks leave, and the end of a decision. Also returns bytes to the external accounting. */
 #include <assert.h>
 
+#include "base/clock.h"
 #include "hybridps/chunks/pool_private.h"
+
+#define PAUSE_FACTOR 20 /* a failed attempt to meet a request, and the pause after it */
 
 static_assert((int)HL_CHUNK_HOST_NONE == HL_HOST_NONE &&
                   (int)HL_CHUNK_HOST_HIDDEN == HL_HOST_STALE &&
@@ -43,12 +46,21 @@ static uint64_t next_use(void *arg, uint32_t chunk)
 
 uint64_t pool_part(const struct hl_chunk_pool *p, bool on_host)
 {
-    return p->o.part == NULL || p->unasked ? UINT64_MAX : p->o.part(p->o.charge_arg, on_host);
+    if (p->o.part == NULL || (!on_host && p->leave_again_ns > 0 && hl_now_ns() < p->leave_again_ns))
+        return UINT64_MAX;
+    return p->o.part(p->o.charge_arg, on_host);
+}
+
+uint64_t pool_again(uint64_t began_ns)
+{
+    uint64_t now = hl_now_ns();
+    return now + PAUSE_FACTOR * (now - began_ns);
 }
 
 bool hl_chunk_pool_asked(const struct hl_chunk_pool *p)
 {
-    return pool_part(p, false) < UINT64_MAX || pool_part(p, true) < UINT64_MAX;
+    return p->o.part != NULL && (p->o.part(p->o.charge_arg, false) < UINT64_MAX ||
+                                 p->o.part(p->o.charge_arg, true) < UINT64_MAX);
 }
 
 struct hl_residency pool_residency(struct hl_chunk_pool *p, uint64_t avail)

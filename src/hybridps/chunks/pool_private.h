@@ -72,8 +72,9 @@ struct hl_chunk_pool {
     struct hl_resident *r; /* of each chunk */
     uint32_t count, cap;
     uint64_t now, accesses;
-    bool lost;    /* a copy never ended */
-    bool unasked; /* in this moment an access could not give back what is asked for */
+    bool lost; /* a copy never ended */
+    /* Until then no chunk leaves for a request: the device, or the host for the place below. */
+    uint64_t leave_again_ns, below_again_ns;
     /* a chunk was pinned on the device since pool_quiesce, so kernels may still use it */
     bool used;
     struct hl_chunk_pool_stats s;
@@ -96,6 +97,9 @@ struct hl_residency pool_residency(struct hl_chunk_pool *p, uint64_t avail);
 void pool_forget(struct hl_chunk_pool *p);
 /* How many bytes the external accounting asks the pool to use at most; UINT64_MAX: any number. */
 uint64_t pool_part(const struct hl_chunk_pool *p, bool on_host);
+/* An attempt to meet a request that began then has failed: returns the time of the next one, so
+ * that failures take little of a training's time, however slow they are. */
+uint64_t pool_again(uint64_t began_ns);
 /* Returns bytes to the external accounting. */
 void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes);
 

@@ -17,6 +17,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "hybridps/chunks/pool_private.h"
 
 /* ---- host memory ---- */
@@ -159,7 +160,9 @@ static hl_status free_some(struct hl_chunk_pool *p, bool asked)
         p->r[i].busy = p->chunks[i].leaving || p->chunks[i].loading || p->chunks[i].flight ||
                        p->chunks[i].ahead != 0 || (asked && is_needed(p, &p->r[i]));
     struct hl_residency r = pool_residency(p, p->s.avail);
-    if (!hl_residency_host_victim(&r, p->o.spill != NULL, &victim))
+    bool spills = p->o.spill != NULL &&
+                  (!asked || p->below_again_ns == 0 || hl_now_ns() >= p->below_again_ns);
+    if (!hl_residency_host_victim(&r, spills, &victim))
         return HL_ENOENT;
     struct chunk *c = &p->chunks[victim];
     if (c->r->host && !c->r->device)
@@ -178,8 +181,12 @@ static void give_host_back(struct hl_chunk_pool *p, uint64_t more)
     uint64_t before = p->s.host;
     bool over = before > pool_part(p, true);
     hl_status st = HL_OK;
-    while (st == HL_OK && p->s.host + more > pool_part(p, true))
+    while (st == HL_OK && p->s.host + more > pool_part(p, true)) {
+        uint64_t began = hl_now_ns();
         st = free_some(p, true);
+        if (st != HL_OK && st != HL_ENOENT)
+            p->below_again_ns = pool_again(began);
+    }
     if (st != HL_OK)
         hl_error_clear();
     p->s.given_back += over ? before - p->s.host : 0;
