@@ -117,14 +117,12 @@ class ChunkRequests(unittest.TestCase):
         wait_for("its end", lambda: self.asked() == 0)
         wait_for("it in the log", lambda: self.logged("are no longer asked") == ended + 1)
 
-    def test_host_memory_is_asked_for_beside_l2(self):
+    def test_chunks_in_host_memory_are_not_asked(self):
         end = self.hold(int(L2 * 0.9), -1)
-        self.assertAlmostEqual(
-            wait_for("the request", lambda: self.asked("chunks")), L2 * GOAL, delta=1
-        )
-        self.assertEqual(self.asked("chunks:0"), 0)
+        self.hold(int(L1 * 0.8), 0)
+        wait_for("the request for the device", self.asked)
+        self.assertEqual(self.asked("chunks"), 0)
         end()
-        wait_for("its end", lambda: self.asked("chunks") == 0)
 
     def test_a_request_ends_with_its_agent_or_its_controller(self):
         self.hold(int(L1 * 0.8), 0)

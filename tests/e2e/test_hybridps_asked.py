@@ -18,8 +18,11 @@ torch = needs.torch()
 from hybridps_model import BUILD, CHUNK, adam, hybridps, make, model_bytes, train  # noqa: E402
 
 STEPS = 12
-WAYS = [(where, mode, policy) for where in ("host", "device") for mode, policy in
-        (("copy", "opt"), ("move", "opt"), ("copy", "lru"))]
+WAYS = [
+    (where, mode, policy)
+    for where in ("host", "device")
+    for mode, policy in (("copy", "opt"), ("move", "opt"), ("copy", "lru"))
+]
 
 
 class Node:
@@ -27,8 +30,12 @@ class Node:
 
     def __init__(self, name):
         self.table = hybridps.Manager(name, 1 << 40, [1 << 40])
-        self.agent = subprocess.Popen([BUILD / "tests" / "hybridps_ask", name],
-                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.agent = subprocess.Popen(
+            [BUILD / "tests" / "hybridps_ask", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def ask(self, device, size):
         """Returns the bytes that all processes use there."""
@@ -50,9 +57,18 @@ def learn(moment=None, table="none", way=WAYS[0]):
     if moment is None:
         return train(model, optimizer, STEPS), model.state_dict(), {}
     where, mode, policy = way
-    with hybridps.manage(model, optimizer, device=f"emu:{model_bytes(model) * 4}",
-                         chunk_bytes=CHUNK, mode=mode, policy=policy, optimizer_device=where,
-                         manager=table, spill="none", reserved_bytes=moment) as client:
+    with hybridps.manage(
+        model,
+        optimizer,
+        device=f"emu:{model_bytes(model) * 4}",
+        chunk_bytes=CHUNK,
+        mode=mode,
+        policy=policy,
+        optimizer_device=where,
+        manager=table,
+        spill="none",
+        reserved_bytes=moment,
+    ) as client:
         losses = train(model, optimizer, STEPS)
         return losses, {k: v.clone() for k, v in model.state_dict().items()}, client.stats()
 
@@ -81,8 +97,12 @@ class Asked(unittest.TestCase):
         self.name = f"helios-test-asked-{os.getpid()}"
         self.node = Node(self.name)
         self.addCleanup(self.node.close)
-        self.peer = subprocess.Popen([sys.executable, __file__, "--other", self.name],
-                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.peer = subprocess.Popen(
+            [sys.executable, __file__, "--other", self.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self.addCleanup(self.peer.wait, 200)
         self.addCleanup(self.peer.stdout.close)
         self.addCleanup(self.peer.stdin.close)

@@ -25,16 +25,16 @@
 struct placed_node {
     char name[128];
     uint16_t index;
-    struct node *node; /* NULL: not known, or not any more */
-    bool flaps_told;   /* the log says that it takes no shards because it comes and goes */
-    uint64_t l1_request, l2_request; /* hl_chunk_request_decide */
+    struct node *node;   /* NULL: not known, or not any more */
+    bool flaps_told;     /* the log says that it takes no shards because it comes and goes */
+    uint64_t l1_request; /* hl_chunk_request_decide */
     UT_hash_handle hh;
 };
 
 /* Its Agent asks for nothing any more, or has not asked yet. */
 static inline void requests_forget(struct placed_node *n)
 {
-    n->l1_request = n->l2_request = 0;
+    n->l1_request = 0;
 }
 
 /* A process that sends reports. */

@@ -278,13 +278,8 @@ static void count_in_set(struct hl_placement *p, const struct hl_placed_shard *s
 
 static void count_pinned(struct hl_placement *p, const struct hl_placed_shard *s, bool more)
 {
-    if (!s->pinned || s->place.node >= p->node_count)
-        return;
-    struct hl_placement_node *n = &p->nodes[s->place.node];
-    if (s->place.tier == HL_API_TIER_L1)
-        count_bytes(&n->l1_pinned, s->size_bytes, more);
-    else if (s->place.tier == HL_API_TIER_L2)
-        count_bytes(&n->l2_pinned, s->size_bytes, more);
+    if (s->pinned && s->place.node < p->node_count && s->place.tier == HL_API_TIER_L1)
+        count_bytes(&p->nodes[s->place.node].l1_pinned, s->size_bytes, more);
 }
 
 static void change_place(struct hl_placement *p, struct hl_placed_shard *s, struct hl_place place)

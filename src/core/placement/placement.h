@@ -29,7 +29,7 @@ struct hl_placement_node {
     bool flaps;                                    /* it was fenced twice within flap_ms */
     struct hl_index_list lists[HL_LISTED_KINDS];   /* unordered */
     uint64_t l1_arriving, l1_leaving, l2_arriving; /* bytes of moves in flight */
-    uint64_t l1_pinned, l2_pinned;                 /* of the shards whose place it is */
+    uint64_t l1_pinned;                            /* of the shards whose place it is */
 };
 
 struct hl_placement_stats {
