@@ -62,6 +62,7 @@ TEST(a_new_node_is_not_silent_while_its_record_is_written)
         HL_OK);
     assert_false(node_ready(n));
     assert_int_equal(node_silent_ms(n), 0);
+    hl_rpc_peer_close(n->agent);
     nodes_fini(&c);
     hl_rpc_destroy(c.opts.rpc);
 }
