@@ -14,6 +14,7 @@
 #include <setjmp.h>
 #include <string>
 #include <thread>
+#include <vector>
 
 extern "C" {
 #include <cmocka.h>
@@ -74,7 +75,7 @@ class Rig
         Rig *rig = static_cast<Rig *>(arg);
         rig->calls++;
         if (rig->hold)
-            rig->held = call;
+            rig->held.push_back(call);
         else
             rig->answer(call);
     }
@@ -82,13 +83,13 @@ class Rig
     static void end(void *arg)
     {
         Rig *rig = static_cast<Rig *>(arg);
-        if (rig->held != nullptr)
-            rig->answer(rig->held);
+        for (struct hl_rpc_call *call : rig->held)
+            rig->answer(call);
         hl_rpc_server_close(rig->server);
         hl_loop_stop(rig->loop);
     }
 
-    struct hl_rpc_call *held = nullptr; /* on the loop */
+    std::vector<struct hl_rpc_call *> held; /* on the loop */
     struct hl_controller_handlers handlers = {};
     std::thread thread;
 };
