@@ -83,6 +83,7 @@ class Rig
     static void end(void *arg)
     {
         Rig *rig = static_cast<Rig *>(arg);
+        rig->hold = false;
         for (struct hl_rpc_call *call : rig->held)
             rig->answer(call);
         hl_rpc_server_close(rig->server);
