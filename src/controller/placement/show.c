@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/plane.h"
 #include "controller/placement/placement_private.h"
+#include "core/catalog/sweep.h"
 
 #define WRONG_MAX 64 /* nodes that are named */
 
@@ -131,6 +132,8 @@ static bool version_in_memory(struct hl_controller *c, const struct hl_version_r
 {
     struct place places[PLACES_MAX];
     for (size_t i = 0; i < v->shard_count; i++) {
+        if (hl_shard_is_pooled(v->shards[i]))
+            continue;
         size_t n = copies_places(c, v->shards[i]->id, HL_API_TIER_L1, places, PLACES_MAX);
         bool found = false;
         for (size_t k = 0; k < n && k < PLACES_MAX && !found; k++)
