@@ -12,10 +12,8 @@
 #include "base/plane.h"
 #include "l3d/l4_private.h"
 
-#define AWAY_NS                                                                                    \
-    (5 * HL_NS_PER_S)  /* until an archive that could not be looked at is asked again              \
-                        */
-#define CHECK_SHARE 20 /* a check takes at most this part of the time */
+#define AWAY_NS     (5 * HL_NS_PER_S) /* between two looks at an archive that is away */
+#define CHECK_SHARE 20                /* a check takes at most this part of the time */
 
 static void note_missing(struct hl_l3d *d, struct hl_id id)
 {
