@@ -273,11 +273,4 @@ TEST(bytes_of_no_protocol_on_the_port_do_not_hurt)
     hl_net_server_stop(server);
 }
 
-/* By default, one worker of UCX has room for the events of 1,024 connections over TCP. */
-static int over_ucx_with_crowds(void **state)
-{
-    setenv("UCX_ASYNC_MAX_EVENTS", "8192", 1);
-    return over_ucx(state);
-}
-
-TESTS_IN(over_ucx_with_crowds, NULL)
+TESTS_IN(over_ucx, NULL)
