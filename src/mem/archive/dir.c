@@ -221,9 +221,8 @@ static hl_status dir_scan(struct hl_archive *a)
     while (st == HL_OK && (errno = 0, e = readdir(top)) != NULL) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        if (strlen(e->d_name) == 2 && strspn(e->d_name, "0123456789abcdef") == 2)
-            st = scan_sub(d, e->d_name);
-        else if (strcmp(e->d_name, HL_ARCHIVE_TRASH) == 0)
+        if ((strlen(e->d_name) == 2 && strspn(e->d_name, "0123456789abcdef") == 2) ||
+            strcmp(e->d_name, HL_ARCHIVE_TRASH) == 0)
             st = scan_sub(d, e->d_name);
         else if (!is_claim(d, e->d_name))
             d->base.info.foreign++;
@@ -300,23 +299,25 @@ static hl_status open_sub(const struct dir *d, struct hl_id id, int *out)
     return HL_OK;
 }
 
-/* The same for a writer, who needs the directory on disk. */
+/* Opens a directory below DIR for a writer: it is made if it is missing, and is on disk then. -1
+ * and errno: it can't be. */
+static int need_below(struct dir *d, const char *name)
+{
+    int fd = open_below(d, name);
+    if (fd < 0 && errno == ENOENT && (make_sub(d, name) == 0 || errno == EEXIST))
+        fd = open_below(d, name);
+    if (fd >= 0 && sync_top(d) != 0) {
+        int err = errno;
+        hl_closep(&fd);
+        errno = err;
+    }
+    return fd;
+}
+
 static hl_status need_sub(struct dir *d, struct hl_id id, int *out)
 {
-    const struct prefix prefix = prefix_of(id);
-    int fd = open_below(d, prefix.s);
-    if (fd < 0 && errno == ENOENT) {
-        if (make_sub(d, prefix.s) != 0 && errno != EEXIST)
-            return fail_dir(d, id, "write");
-        fd = open_below(d, prefix.s);
-    }
-    if (fd >= 0 && sync_top(d) == 0) {
-        *out = fd;
-        return HL_OK;
-    }
-    hl_status st = fail_dir(d, id, fd < 0 ? "write" : "sync the directory of");
-    hl_closep(&fd);
-    return st;
+    *out = need_below(d, prefix_of(id).s);
+    return *out >= 0 ? HL_OK : fail_dir(d, id, "open or make the directory of");
 }
 
 struct crc_text {
@@ -440,19 +441,14 @@ static hl_status dir_put(struct hl_archive *a, struct hl_id id, const void *byte
     return st;
 }
 
-/* O_NONBLOCK: a FIFO with that name must not block us. */
+/* The caller closes *out, also after a failure. O_NONBLOCK: a FIFO with that name must not block
+ * us. */
 static hl_status open_shard(const struct dir *d, struct hl_id id, int *out, struct stat *sb)
 {
     HL_AUTO(hl_closep) int sub = -1;
     HL_TRY(open_sub(d, id, &sub));
-    int fd = openat(sub, name_of(id, SUFFIX).s, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, sb) == 0) {
-        *out = fd;
-        return HL_OK;
-    }
-    hl_status st = fail_dir(d, id, "read");
-    hl_closep(&fd);
-    return st;
+    *out = openat(sub, name_of(id, SUFFIX).s, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return *out >= 0 && fstat(*out, sb) == 0 ? HL_OK : fail_dir(d, id, "read");
 }
 
 /* HL_ENOENT: an earlier release has stored the shard, or the file system keeps no attributes. */
@@ -478,6 +474,18 @@ static hl_status dir_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
     return HL_OK;
 }
 
+static hl_status check_file(const struct dir *d, struct hl_id id, const struct stat *sb,
+                            uint64_t size)
+{
+    struct name name = name_of(id, SUFFIX);
+    if (S_ISREG(sb->st_mode) && (uint64_t)sb->st_size == size)
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "archive: %s/%.2s/%s is not the file of %" PRIu64
+                   " bytes that was stored; take another copy and remove this one",
+                   d->path, name.s, name.s, size);
+}
+
 static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, uint64_t offset,
                           void *dst, uint64_t len, uint32_t *crc)
 {
@@ -487,11 +495,7 @@ static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
     uint32_t sum = 0;
     HL_AUTO(hl_closep) int fd = -1;
     HL_TRY(open_shard(d, id, &fd, &sb));
-    if (!S_ISREG(sb.st_mode) || (uint64_t)sb.st_size != size)
-        return hl_fail(HL_ECORRUPT,
-                       "archive: %s/%.2s/%s is not the file of %" PRIu64
-                       " bytes that was stored; take another copy and remove this one",
-                       d->path, name.s, name.s, size);
+    HL_TRY(check_file(d, id, &sb, size));
     for (uint64_t done = 0; done < len;) {
         char *to = (char *)dst + done;
         uint64_t want = len - done < PIECE ? len - done : PIECE;
@@ -512,30 +516,34 @@ static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
     return HL_OK;
 }
 
+/* HL_ENOENT only while the archive is there. A file or link in the place of the directory has none
+ * of our shards, as for the scan. */
+static hl_status look_below(const struct dir *d, const char *sub, const char *name, struct stat *sb)
+{
+    HL_AUTO(hl_closep) int fd = open_below(d, sub);
+    hl_status st = HL_OK;
+    if (fd < 0 || fstatat(fd, name, sb, AT_SYMLINK_NOFOLLOW) != 0) {
+        bool foreign = fd < 0 && (errno == ENOTDIR || errno == ELOOP);
+        st = hl_fail(foreign ? HL_ENOENT : hl_status_of_errno(errno),
+                     "archive: look at %s/%s/%s: %m", d->path, sub, name);
+    }
+    /* asked last: what was seen before is then from this directory */
+    return is_here(d) ? st : fail_away(d);
+}
+
 static hl_status dir_look(struct hl_archive *a, struct hl_id id, uint64_t size)
 {
     const struct dir *d = (const struct dir *)a;
-    struct name name = name_of(id, SUFFIX);
     struct stat sb;
-    HL_AUTO(hl_closep) int sub = -1;
-    hl_status st = open_sub(d, id, &sub);
-    if (st == HL_OK && fstatat(sub, name.s, &sb, AT_SYMLINK_NOFOLLOW) != 0)
-        st = fail_dir(d, id, "look at");
-    if (!is_here(d)) /* asked last: what was seen before is then from this directory */
-        return fail_away(d);
-    if (st == HL_OK && (!S_ISREG(sb.st_mode) || (uint64_t)sb.st_size != size))
-        return hl_fail(HL_ECORRUPT,
-                       "archive: %s/%.2s/%s is not the file of %" PRIu64 " bytes that was stored",
-                       d->path, name.s, name.s, size);
-    return st;
+    HL_TRY(look_below(d, prefix_of(id).s, name_of(id, SUFFIX).s, &sb));
+    return check_file(d, id, &sb, size);
 }
 
 static hl_status dir_remove(struct hl_archive *a, struct hl_id id)
 {
     const struct dir *d = (const struct dir *)a;
-    HL_AUTO(hl_closep) int sub = -1;
-    HL_TRY(open_sub(d, id, &sub));
-    if (unlinkat(sub, name_of(id, SUFFIX).s, 0) != 0 && errno != ENOENT)
+    HL_AUTO(hl_closep) int sub = open_below(d, prefix_of(id).s);
+    if ((sub < 0 || unlinkat(sub, name_of(id, SUFFIX).s, 0) != 0) && errno != ENOENT)
         return fail_dir(d, id, "remove");
     /* No reader finds the shard any more. If the system crashes before this is on disk, the shard
      * exists again and the next scan finds it, so a failed sync is no reason to fail the
@@ -560,19 +568,8 @@ static hl_status fail_trash(const struct dir *d, const char *name, const char *w
 
 static hl_status open_trash(struct dir *d, const char *name, int *out)
 {
-    int fd = open_below(d, HL_ARCHIVE_TRASH);
-    if (fd < 0 && errno == ENOENT) {
-        if (make_sub(d, HL_ARCHIVE_TRASH) != 0 && errno != EEXIST)
-            return fail_trash(d, name, "make the directory of");
-        fd = open_below(d, HL_ARCHIVE_TRASH);
-    }
-    if (fd >= 0 && sync_top(d) == 0) {
-        *out = fd;
-        return HL_OK;
-    }
-    hl_status st = fail_trash(d, name, fd < 0 ? "open" : "sync the directory of");
-    hl_closep(&fd);
-    return st;
+    *out = need_below(d, HL_ARCHIVE_TRASH);
+    return *out >= 0 ? HL_OK : fail_trash(d, name, "open or make the directory of");
 }
 
 /* -1 and errno: the file is where it was. If a moved file is not confirmed, it is moved back; where
