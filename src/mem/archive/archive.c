@@ -494,7 +494,7 @@ hl_status hl_archive_check(struct hl_archive *a, hl_archive_missed missed, void 
         size_t n = hl_archive_page(a, &cursor, page, HL_ARRAY_LEN(page));
         HL_TRY(check_shards(a, page, n, missed, arg));
     } while (cursor != 0);
-    return HL_OK;
+    return archive_check_trash(a);
 }
 
 void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out)

@@ -94,8 +94,8 @@ hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id) HL_CHECK;
  * other failure means that the archive can't be looked at and says nothing about the shard. */
 hl_status hl_archive_look(struct hl_archive *a, struct hl_id id, bool *gone) HL_CHECK;
 typedef void (*hl_archive_missed)(void *arg, struct hl_id id, bool gone);
-/* Looks at every shard and reports those for which hl_archive_look would fail. Ends with the first
- * failure to look. One call at a time. */
+/* Looks at every shard and reports those for which hl_archive_look would fail. Also forgets what
+ * has left the trash by other hands. Ends with the first failure to look. One call at a time. */
 hl_status hl_archive_check(struct hl_archive *a, hl_archive_missed missed, void *arg) HL_CHECK;
 void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out);
 

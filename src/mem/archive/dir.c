@@ -616,6 +616,13 @@ static hl_status dir_untrash(struct hl_archive *a, struct hl_id id, uint64_t siz
     return HL_OK;
 }
 
+static hl_status dir_trash_look(struct hl_archive *a, uint64_t size, const char *name)
+{
+    struct stat sb;
+    (void)size;
+    return look_below((const struct dir *)a, HL_ARCHIVE_TRASH, name, &sb);
+}
+
 static hl_status dir_trash_remove(struct hl_archive *a, const char *name)
 {
     struct dir *d = (struct dir *)a;
@@ -685,6 +692,7 @@ const struct hl_archive_ops hl_archive_dir = {
     .look = dir_look,
     .trash = dir_trash,
     .untrash = dir_untrash,
+    .trash_look = dir_trash_look,
     .trash_remove = dir_trash_remove,
     .claim_read = dir_claim_read,
     .claim_write = dir_claim_write,

@@ -65,15 +65,17 @@ struct hl_archive_ops {
     hl_status (*remove)(struct hl_archive *a, struct hl_id id);
     /* As hl_archive_look; HL_ENOENT only if the archive as a whole is there. */
     hl_status (*look)(struct hl_archive *a, struct hl_id id, uint64_t size);
-    /* Calls archive_seen for every shard in the medium; NULL: `look` costs no more. */
+    /* Calls archive_seen for every shard in the medium, and archive_seen_trash for every trashed
+     * one; NULL: the looks cost no more. */
     hl_status (*list)(struct hl_archive *a);
     /* CRC of the whole shard as the medium keeps it; HL_ENOENT when it keeps none. May be NULL. */
     hl_status (*crc)(struct hl_archive *a, struct hl_id id, uint32_t *out);
     /* Move a shard to its name in the trash, and back; durable. After a failure the shard is where
-     * it was. Neither replaces an existing
-     * object. */
+     * it was. Neither replaces an existing object. */
     hl_status (*trash)(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name);
     hl_status (*untrash)(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name);
+    /* As look, of a trashed shard; its size need not be checked. */
+    hl_status (*trash_look)(struct hl_archive *a, uint64_t size, const char *name);
     hl_status (*trash_remove)(struct hl_archive *a, const char *name);
     /* Read at most `cap` bytes of HL_ARCHIVE_CLAIM (HL_ENOENT: there is none), and replace its text
      * atomically. */
@@ -90,6 +92,7 @@ bool hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t siz
 
 /* For list only. */
 void archive_seen(struct hl_archive *a, struct hl_id id, uint64_t size);
+void archive_seen_trash(struct hl_archive *a, const char *name);
 
 /* ---- archive.c, for the trash ---- */
 
@@ -106,6 +109,8 @@ hl_status archive_read_claim(struct hl_archive *a) HL_CHECK;
 /* Accepts arbitrary bytes. True: they name an owner; otherwise `out` is untouched. */
 hl_status archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out) HL_CHECK;
 /* trash.c */
+/* The part of hl_archive_check that concerns the trash. */
+hl_status archive_check_trash(struct hl_archive *a) HL_CHECK;
 void archive_trash_fini(struct hl_archive *a);
 void archive_entries_fini(struct hl_archive *a);
 

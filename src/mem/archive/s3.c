@@ -220,6 +220,13 @@ static bool id_of_key(const struct s3 *s, const char *key, struct hl_id *out)
            strcmp(hl_id_format(*out).s, text) == 0;
 }
 
+/* The name below PREFIX/trash/; NULL: the object is not there. */
+static const char *trash_name(const struct s3 *s, const char *key)
+{
+    size_t n = strlen(s->prefix), m = strlen(TRASH);
+    return strncmp(key, s->prefix, n) == 0 && strncmp(key + n, TRASH, m) == 0 ? key + n + m : NULL;
+}
+
 static hl_status fail_list(const struct s3 *s)
 {
     return hl_fail(HL_EPROTO,
@@ -232,8 +239,11 @@ typedef hl_status (*note_fn)(struct s3_archive *a, const char *key, uint64_t byt
 static hl_status note_seen(struct s3_archive *a, const char *key, uint64_t bytes)
 {
     struct hl_id id;
+    const char *name = trash_name(&a->s3, key);
     if (id_of_key(&a->s3, key, &id))
         archive_seen(&a->base, id, bytes);
+    else if (name != NULL)
+        archive_seen_trash(&a->base, name);
     return HL_OK;
 }
 
@@ -242,11 +252,11 @@ static hl_status note_found(struct s3_archive *a, const char *key, uint64_t byte
     struct hl_id id;
     if (id_of_key(&a->s3, key, &id))
         return hl_archive_found(&a->base, id, bytes);
-    size_t n = strlen(a->s3.prefix), m = strlen(TRASH);
-    const char *name = strncmp(key, a->s3.prefix, n) == 0 ? key + n : "";
-    if (strcmp(name, HL_ARCHIVE_CLAIM) == 0)
+    size_t n = strlen(a->s3.prefix);
+    const char *trashed = trash_name(&a->s3, key);
+    if (strncmp(key, a->s3.prefix, n) == 0 && strcmp(key + n, HL_ARCHIVE_CLAIM) == 0)
         a->base.claim_found = true;
-    else if (strncmp(name, TRASH, m) != 0 || !hl_archive_found_trash(&a->base, name + m, bytes))
+    else if (trashed == NULL || !hl_archive_found_trash(&a->base, trashed, bytes))
         a->base.info.foreign++;
     return HL_OK;
 }
@@ -482,20 +492,6 @@ static hl_status put_parts(struct s3_archive *a, const char *key, const char *up
     return st;
 }
 
-/* The store checked each part, but not that the object has all of them, in the right order. */
-static hl_status check_object(struct s3_archive *a, const char *key, uint64_t size, const char *crc,
-                              const char *what)
-{
-    struct s3_answer got;
-    HL_TRY(s3_head(&a->s3, key, 0, what, &got));
-    if (got.length == size && strcmp(got.crc, crc) == 0)
-        return HL_OK;
-    return hl_fail(HL_EIO,
-                   "archive s3://%s: %s: the store kept %" PRIu64 " of %" PRIu64
-                   " bytes, checksum '%s'; it is not stored",
-                   a->s3.bucket, what, got.length, size, got.crc);
-}
-
 static hl_status put_multipart(struct s3_archive *a, const char *key, const void *bytes,
                                uint64_t size, const char *crc, const char *what, bool *sent)
 {
@@ -503,7 +499,7 @@ static hl_status put_multipart(struct s3_archive *a, const char *key, const void
     HL_TRY(start_upload(a, key, crc, what, upload, sizeof(upload)));
     hl_status st = put_parts(a, key, upload, bytes, size, what, sent);
     if (st == HL_OK)
-        return check_object(a, key, size, crc, what);
+        return s3_check(&a->s3, key, size, crc, what);
     snprintf(why, sizeof(why), "%s", hl_error_text());
     /* A thread that was stopped aborts its upload all the same: the store would keep the parts, and
      * charge for them, until the archive is opened again. */
@@ -650,6 +646,14 @@ static hl_status s3_untrash(struct hl_archive *base, struct hl_id id, uint64_t s
     return s3_move(s, from, key, size, describe_shard(what, sizeof(what), "move back", id));
 }
 
+static hl_status s3_trash_look(struct hl_archive *base, uint64_t size, const char *name)
+{
+    struct s3 *s = &s3_of(base)->s3;
+    char key[KEY_MAX];
+    snprintf(key, sizeof(key), "%s" TRASH "%s", s->prefix, name);
+    return s3_look(s, key, size, "look into the trash");
+}
+
 static hl_status s3_trash_remove(struct hl_archive *base, const char *name)
 {
     struct s3 *s = &s3_of(base)->s3;
@@ -686,6 +690,7 @@ const struct hl_archive_ops hl_archive_s3 = {
     .list = s3_list,
     .trash = s3_trash,
     .untrash = s3_untrash,
+    .trash_look = s3_trash_look,
     .trash_remove = s3_trash_remove,
     .claim_read = s3_claim_read,
     .claim_write = s3_claim_write,

@@ -76,6 +76,9 @@ hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size,
 /* Size and metadata of an object. `timeout_ms`: 0 = that of the archive. */
 hl_status s3_head(struct s3 *s, const char *key, unsigned timeout_ms, const char *what,
                   struct s3_answer *out) HL_CHECK;
+/* Whether the store has kept the object with this size and checksum. */
+hl_status s3_check(struct s3 *s, const char *key, uint64_t size, const char *crc,
+                   const char *what) HL_CHECK;
 /* As hl_archive_look. */
 hl_status s3_look(struct s3 *s, const char *key, uint64_t size, const char *what) HL_CHECK;
 /* HL_OK also when the object is already gone. */

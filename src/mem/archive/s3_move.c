@@ -64,6 +64,19 @@ hl_status s3_look(struct s3 *s, const char *key, uint64_t size, const char *what
     return st;
 }
 
+/* The store checked each part, but not that the object has all of them, in the right order. */
+hl_status s3_check(struct s3 *s, const char *key, uint64_t size, const char *crc, const char *what)
+{
+    struct s3_answer got;
+    HL_TRY(s3_head(s, key, 0, what, &got));
+    if (got.length == size && strcmp(got.crc, crc) == 0)
+        return HL_OK;
+    return hl_fail(HL_EIO,
+                   "archive s3://%s: %s: the store kept %" PRIu64 " of %" PRIu64
+                   " bytes, checksum '%s'; it is not stored",
+                   s->bucket, what, got.length, size, got.crc);
+}
+
 hl_status s3_remove_key(struct s3 *s, const char *key, unsigned timeout_ms, const char *what)
 {
     struct s3_answer got;

@@ -17,19 +17,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 /* A failed insert must not end the process. */
 #define HASH_NONFATAL_OOM            1
 #define uthash_nonfatal_oom(element) ((element)->lost = true)
 #include <uthash.h>
 
-#define SUFFIX ".safetensors"
+#define SUFFIX     ".safetensors"
+#define CHECK_PAGE 64
 
 struct hl_archive_trash_entry {
     struct hl_id id;
     uint64_t size;
     int64_t ms;
     uint64_t number;
-    bool lost; /* uthash ran out of memory */
+    unsigned seen_round; /* the last check that has seen the object in a list */
+    bool gone;           /* a check has not found it */
+    bool lost;           /* uthash ran out of memory */
     UT_hash_handle hh;
 };
 
@@ -79,22 +84,27 @@ static void take_out(struct hl_archive *a, struct hl_archive_trash_entry *e)
     a->info.trashed_bytes -= e->size;
 }
 
+static bool parse_name(const char *name, struct hl_archive_trash_entry *out)
+{
+    char id[HL_ID_TEXT_LEN + 1] = "", *end = NULL;
+    *out = (struct hl_archive_trash_entry){.ms = strtoll(name, &end, 10)};
+    if (*end == '-')
+        snprintf(id, sizeof(id), "%.*s", HL_ID_TEXT_LEN, end + 1);
+    if (out->ms >= 0 && hl_id_parse(id, &out->id) == HL_OK && !hl_id_is_none(out->id) &&
+        strcmp(name_of(out).s, name) == 0)
+        return true;
+    hl_error_clear();
+    return false;
+}
+
 bool hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size)
 {
     struct hl_archive_trash_entry *e = calloc(1, sizeof(*e));
-    char id[HL_ID_TEXT_LEN + 1] = "", *end = NULL;
-    if (e == NULL)
-        return false;
-    e->ms = strtoll(name, &end, 10);
-    e->size = size;
-    if (*end == '-')
-        snprintf(id, sizeof(id), "%.*s", HL_ID_TEXT_LEN, end + 1);
-    if (e->ms < 0 || hl_id_parse(id, &e->id) != HL_OK || hl_id_is_none(e->id) ||
-        strcmp(name_of(e).s, name) != 0) {
-        hl_error_clear();
+    if (e == NULL || !parse_name(name, e)) {
         free(e);
         return false;
     }
+    e->size = size;
     trash_insert(a, e);
     return true;
 }
@@ -133,27 +143,113 @@ hl_status hl_archive_trash(struct hl_archive *a, struct hl_id id, int64_t now_ms
     return HL_OK;
 }
 
-hl_status hl_archive_untrash(struct hl_archive *a, struct hl_id id)
+/* With the entry taken out. *gone: its object is not there any more. */
+static hl_status move_back(struct hl_archive *a, const struct hl_archive_trash_entry *e, bool *gone)
 {
-    struct hl_archive_trash_entry *e = NULL;
-    pthread_mutex_lock(&a->lock);
-    HASH_FIND(hh, a->trash, &id, sizeof(id), e);
-    if (e != NULL)
-        take_out(a, e);
-    pthread_mutex_unlock(&a->lock);
-    if (e == NULL)
-        return hl_fail(HL_ENOENT, "archive: shard %s is not in the trash", hl_id_format(id).s);
-    hl_status st = archive_begin_put(a, id, e->size);
-    if (st == HL_OK) {
-        st = a->ops->untrash(a, id, e->size, name_of(e).s);
-        archive_end_put(a, id, e->size, NULL, st);
+    *gone = false;
+    HL_TRY(archive_begin_put(a, e->id, e->size));
+    hl_status st = a->ops->untrash(a, e->id, e->size, name_of(e).s);
+    archive_end_put(a, e->id, e->size, NULL, st);
+    if (st == HL_ENOENT) {
+        st = a->ops->trash_look(a, e->size, name_of(e).s);
+        *gone = st == HL_ENOENT;
     }
-    if (st == HL_OK)
-        free(e);
-    else
-        insert_locked(a, e);
     return st;
 }
+
+hl_status hl_archive_untrash(struct hl_archive *a, struct hl_id id)
+{
+    for (;;) { /* ends: each round but the last one forgets an entry */
+        struct hl_archive_trash_entry *e = NULL;
+        bool gone;
+        pthread_mutex_lock(&a->lock);
+        HASH_FIND(hh, a->trash, &id, sizeof(id), e);
+        if (e != NULL)
+            take_out(a, e);
+        pthread_mutex_unlock(&a->lock);
+        if (e == NULL)
+            return hl_fail(HL_ENOENT, "archive: shard %s is not in the trash", hl_id_format(id).s);
+        hl_status st = move_back(a, e, &gone);
+        if (st == HL_OK || gone)
+            free(e);
+        else
+            insert_locked(a, e);
+        if (!gone)
+            return st;
+    }
+}
+
+/* ---- objects that others have taken away ----------------------------------------------------- */
+
+/* A shard that was trashed twice has two entries; one that is not marked is looked at. */
+void archive_seen_trash(struct hl_archive *a, const char *name)
+{
+    struct hl_archive_trash_entry is, *e = NULL;
+    if (!parse_name(name, &is))
+        return;
+    pthread_mutex_lock(&a->lock);
+    HASH_FIND(hh, a->trash, &is.id, sizeof(is.id), e);
+    if (e != NULL && e->ms == is.ms)
+        e->seen_round = a->check_round;
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Copies entries after *number that no list of this check has shown. */
+static size_t unseen_page(struct hl_archive *a, uint64_t *number,
+                          struct hl_archive_trash_entry *out, size_t max)
+{
+    size_t n = 0;
+    struct hl_archive_trash_entry *e, *next;
+    pthread_mutex_lock(&a->lock);
+    HASH_ITER (hh, a->trash, e, next)
+        if (e->number > *number && e->seen_round != a->check_round && n < max)
+            out[n++] = *e;
+    pthread_mutex_unlock(&a->lock);
+    if (n > 0)
+        *number = out[n - 1].number;
+    return n;
+}
+
+/* Entries that others have taken out since have new numbers, or are none any more. */
+static void forget_gone(struct hl_archive *a, const struct hl_archive_trash_entry *page, size_t n)
+{
+    size_t i = 0;
+    struct hl_archive_trash_entry *e, *next;
+    pthread_mutex_lock(&a->lock);
+    HASH_ITER (hh, a->trash, e, next) {
+        while (i < n && page[i].number < e->number)
+            i++;
+        if (i < n && page[i].number == e->number && page[i].gone) {
+            take_out(a, e);
+            free(e);
+        }
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* What can't be looked at stays; the archive is not away for that. */
+hl_status archive_check_trash(struct hl_archive *a)
+{
+    struct hl_archive_trash_entry page[CHECK_PAGE];
+    uint64_t number = 0, gone = 0;
+    for (size_t n; (n = unseen_page(a, &number, page, CHECK_PAGE)) > 0;) {
+        for (size_t i = 0; i < n; i++) {
+            if (archive_is_stopped(a->cancel))
+                return hl_fail(HL_ECANCELED, "archive: the look into its trash was stopped");
+            hl_status st = a->ops->trash_look(a, page[i].size, name_of(&page[i]).s);
+            page[i].gone = st == HL_ENOENT;
+            gone += page[i].gone;
+            if (st == HL_EUNAVAIL || st == HL_ETIMEDOUT)
+                return st;
+        }
+        forget_gone(a, page, n);
+    }
+    if (gone > 0)
+        hl_warn("shards are missing from the archive's trash count=%" PRIu64, gone);
+    return HL_OK;
+}
+
+/* ---- lists, and emptying --------------------------------------------------------------------- */
 
 size_t hl_archive_trash_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_trashed *out,
                              size_t max)

@@ -77,3 +77,63 @@ TEST_IN(rig_setup, rig_teardown, a_shard_whose_directory_is_gone_can_be_removed)
     assert_int_equal(put(r, &s), HL_OK);
     free(s.bytes);
 }
+
+TEST_IN(rig_setup, rig_teardown, what_others_took_out_of_the_trash_is_forgotten)
+{
+    struct rig *r = *state;
+    struct shard s[3];
+    struct hl_archive_trashed t;
+    unsigned missed = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        s[i] = shard_make(id_of(i + 1), 1000, i, 1);
+        assert_int_equal(put(r, &s[i]), HL_OK);
+        assert_int_equal(hl_archive_trash(r->archive, s[i].id, i + 1, &t), HL_OK);
+    }
+    assert_int_equal(unlink(in_dir(r, t.place).s), 0);
+    assert_int_equal(hl_archive_untrash(r->archive, s[2].id), HL_ENOENT);
+    assert_int_equal(info(r).trashed, 2);
+    assert_int_equal(hl_archive_check(r->archive, count_missed, &missed), HL_OK);
+    assert_int_equal(info(r).trashed, 2);
+    assert_int_equal(hl_archive_untrash(r->archive, s[0].id), HL_OK);
+    assert_int_equal(hl_dir_remove(in_dir(r, "trash").s), HL_OK);
+    assert_int_equal(hl_archive_check(r->archive, count_missed, &missed), HL_OK);
+    assert_int_equal(info(r).trashed, 0);
+    assert_int_equal(info(r).trashed_bytes, 0);
+    assert_int_equal(info(r).count, 1);
+    assert_int_equal(missed, 0);
+    for (unsigned i = 0; i < 3; i++)
+        free(s[i].bytes);
+}
+
+/* Of the same shard, trashed twice, the copy that is left comes back. */
+TEST_IN(rig_setup, rig_teardown, the_copy_that_is_left_in_the_trash_comes_back)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 1000, 1, 1);
+    struct hl_archive_trashed t;
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(put(r, &s), HL_OK);
+        assert_int_equal(hl_archive_trash(r->archive, s.id, i, &t), HL_OK);
+    }
+    assert_int_equal(unlink(in_dir(r, t.place).s), 0);
+    assert_int_equal(hl_archive_untrash(r->archive, s.id), HL_OK);
+    assert_readable(r, &s);
+    assert_int_equal(info(r).trashed, 0);
+    free(s.bytes);
+}
+
+TEST_IN(rig_setup, rig_teardown, the_trash_of_an_archive_that_is_away_is_not_empty)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 1000, 1, 1);
+    struct text aside;
+    unsigned missed = 0;
+    snprintf(aside.s, sizeof(aside.s), "%s.aside", r->dir);
+    assert_int_equal(put(r, &s), HL_OK);
+    assert_int_equal(hl_archive_trash(r->archive, s.id, 1, NULL), HL_OK);
+    assert_int_equal(rename(r->dir, aside.s), 0);
+    assert_int_equal(hl_dir_remove(aside.s), HL_OK);
+    assert_int_equal(hl_archive_check(r->archive, count_missed, &missed), HL_EUNAVAIL);
+    assert_int_equal(info(r).trashed, 1);
+    free(s.bytes);
+}

@@ -46,13 +46,18 @@ static void begin(struct server *s, const struct text *list)
     say(s, (struct answer){.head = "200 OK", .body = NO_UPLOADS});
 }
 
-static void open_at(struct server *s, struct rig *r)
+static void open_parts_at(struct server *s, struct rig *r, uint64_t part)
 {
     server_run(s);
-    *r = (struct rig){.endpoint = s->endpoint, .timeout_ms = 5000};
+    *r = (struct rig){.endpoint = s->endpoint, .timeout_ms = 5000, .part = part};
     snprintf(r->url, sizeof(r->url), "s3://bucket/a/b");
     if (rig_try_open(r) != HL_OK)
         fail_msg("%s", hl_error_text());
+}
+
+static void open_at(struct server *s, struct rig *r)
+{
+    open_parts_at(s, r, 0);
 }
 
 static void end(struct server *s, struct rig *r)
@@ -143,6 +148,34 @@ TEST(a_check_of_a_bucket_that_is_gone_misses_nothing)
     assert_int_not_equal(hl_archive_check(r.archive, note_missed, &missed), HL_OK);
     assert_int_equal(missed, 0);
     assert_int_equal(info(&r).count, 4);
+    end(&s, &r);
+}
+
+#define TRASHED(id)                                                                                \
+    "<Contents><Key>a/b/trash/000000000000" id "-0000000000000000000000000000000" id               \
+    ".safetensors</Key><Size>100</Size></Contents>"
+
+TEST(what_others_took_out_of_the_trash_is_forgotten)
+{
+    static const struct text both = {"<ListBucketResult>" TRASHED("1")
+                                         TRASHED("2") "</ListBucketResult>"},
+                             one = {"<ListBucketResult>" TRASHED("1") "</ListBucketResult>"};
+    struct server s;
+    struct rig r;
+    uint64_t missed = 0;
+    begin(&s, &both);
+    say_list(&s, &one);
+    say(&s, (struct answer){.head = "403 Forbidden"});
+    say_list(&s, &one);
+    say_missing(&s);
+    say_list(&s, &one);
+    open_at(&s, &r);
+    assert_int_equal(hl_archive_check(r.archive, note_missed, &missed), HL_OK);
+    assert_int_equal(info(&r).trashed, 2); /* not known */
+    assert_int_equal(hl_archive_check(r.archive, note_missed, &missed), HL_OK);
+    assert_asked(&s, 5, "HEAD", "/a/b/trash/0000000000002-");
+    assert_int_equal(info(&r).trashed, 1);
+    assert_int_equal(missed, 0);
     end(&s, &r);
 }
 
