@@ -163,10 +163,11 @@ static hl_status scan_name(struct dir *d, int sub, const char *prefix, const cha
     if (regular && is_id_with(name, prefix, SUFFIX, &id))
         return hl_archive_found(&d->base, id, (uint64_t)sb.st_size);
     if (regular && is_id_with(name, prefix, TEMP, &id)) {
-        if (unlinkat(sub, name, 0) != 0)
+        if (unlinkat(sub, name, 0) == 0)
+            d->base.info.discarded++;
+        else if (errno != EROFS) /* what is read-only can still be read */
             return hl_fail(hl_status_of_errno(errno), "archive: remove %s/%s/%s: %m", d->path,
                            prefix, name);
-        d->base.info.discarded++;
         return HL_OK;
     }
     d->base.info.foreign++;

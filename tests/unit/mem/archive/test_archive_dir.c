@@ -338,6 +338,27 @@ static int full_disk(struct rig *r)
     return info(r).discarded == 0 && info(r).count == 2 ? 0 : 7;
 }
 
+/* A put was interrupted there before. */
+static int read_only_disk(struct rig *r)
+{
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", r->dir, "tmpfs", 0, "size=1m") != 0)
+        return SKIPPED;
+    struct shard s = shard_make(id_of(1), 1000, 1, 1), t = shard_make(id_of(2), 1000, 2, 1);
+    rig_open(r);
+    if (put(r, &s) != HL_OK)
+        return 1;
+    write_file(path_of(r, s.id, ".tmp"), "half");
+    rig_close(r);
+    if (mount(NULL, r->dir, NULL, MS_REMOUNT | MS_RDONLY, NULL) != 0)
+        return SKIPPED;
+    if (rig_try_open(r) != HL_OK)
+        return 2;
+    if (info(r).count != 1 || get_status(r, &s) != HL_OK)
+        return 3;
+    return put(r, &t) != HL_OK && info(r).count == 1 ? 0 : 4;
+}
+
 static int wait_for(pid_t child)
 {
     int status = 0;
@@ -345,21 +366,33 @@ static int wait_for(pid_t child)
     return status;
 }
 
-TEST_IN(rig_setup, rig_teardown, a_full_disk_leaves_nothing_behind)
+static int run_mounted(struct rig *r, int (*run)(struct rig *r))
 {
-    struct rig *r = *state;
     rig_close(r);
     pid_t child = fork();
     if (child == 0)
-        _exit(full_disk(r));
+        _exit(run(r));
     int status = wait_for(child);
     rig_open(r);
     assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == SKIPPED) {
+    return WEXITSTATUS(status);
+}
+
+TEST_IN(rig_setup, rig_teardown, a_full_disk_leaves_nothing_behind)
+{
+    int result = run_mounted(*state, full_disk);
+    if (result == SKIPPED)
         TEST_SKIP("no mount of a small tmpfs is permitted here");
-    }
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(result, 0);
     fault_shown("archive-dir", "full", "refused-exact");
+}
+
+TEST_IN(rig_setup, rig_teardown, a_disk_that_is_read_only_now_can_be_read)
+{
+    int result = run_mounted(*state, read_only_disk);
+    if (result == SKIPPED)
+        TEST_SKIP("no mount of a small tmpfs is permitted here");
+    assert_int_equal(result, 0);
 }
 
 /* ---- death of the writer -------------------------------------------------------------------- */
