@@ -498,7 +498,7 @@ static hl_status put_multipart(struct s3_archive *a, const char *key, const void
     char upload[UPLOAD_ID_MAX], why[HL_ERROR_TEXT_MAX];
     HL_TRY(start_upload(a, key, crc, what, upload, sizeof(upload)));
     hl_status st = put_parts(a, key, upload, bytes, size, what, sent);
-    if (st == HL_OK)
+    if (st == HL_OK || (st == HL_ENOENT && *sent)) /* completed, but its answer was lost */
         return s3_check(&a->s3, key, size, crc, what);
     snprintf(why, sizeof(why), "%s", hl_error_text());
     /* A thread that was stopped aborts its upload all the same: the store would keep the parts, and

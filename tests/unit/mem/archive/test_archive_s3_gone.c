@@ -256,6 +256,29 @@ TEST(an_upload_that_is_stopped_while_it_is_completed_leaves_no_object)
     assert_asked(&s, 7, "DELETE", ".safetensors ");
 }
 
+/* The store has completed it, but its answer was lost: it does not know the upload any more. */
+TEST(an_upload_whose_completion_is_not_answered_is_looked_at)
+{
+    struct server s;
+    struct rig r;
+    char crc[64];
+    const struct text none = list_of(0, 0);
+    struct shard sh = shard_make(id_of(1), 10000, 1, 1);
+    snprintf(crc, sizeof(crc), "x-amz-meta-helios-crc32: %08x\r\n", sh.crc);
+    begin(&s, &none);
+    say_parts(&s);
+    say(&s, (struct answer){.head = NULL});
+    say(&s, (struct answer){.head = "404 Not Found",
+                            .body = "<Error><Code>NoSuchUpload</Code></Error>"});
+    say(&s, (struct answer){.head = "200 OK", .extra = crc, .body = "", .body_len = sh.size});
+    open_parts_at(&s, &r, 8192);
+    if (put(&r, &sh) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_int_equal(info(&r).count, 1);
+    end(&s, &r);
+    free(sh.bytes);
+}
+
 TEST(a_put_in_one_request_that_is_stopped_leaves_no_object)
 {
     struct server s;
