@@ -50,8 +50,8 @@ static void claiming_look(struct claiming *c)
     hl_archive_stat(c->archive, &there);
     c->archived = there.count - there.manifests;
     c->trashed = there.trashed;
-    c->there = (struct hl_claimed){claim.cluster, claim.revision, c->archived + there.trashed,
-                                   claim.damaged};
+    c->there = (struct hl_claimed){claim.cluster, claim.revision,
+                                   c->archived + there.trashed + claim.taken, claim.damaged};
 }
 
 static void claiming_answer(struct claiming *c, enum hl_api_claim_result state)
@@ -205,7 +205,8 @@ static hl_status sign_archive(struct hl_l3d *d, struct hl_archive *a)
     const struct hl_claimed ours = {.cluster = pool.cluster, .revision = pool.revision};
     const struct hl_claimed there = {.cluster = have.cluster,
                                      .revision = have.revision,
-                                     .shards = info.count + info.trashed + info.writing_bytes,
+                                     .shards = info.count + info.trashed + info.writing_bytes +
+                                               have.taken,
                                      .damaged = have.damaged};
     enum hl_claim_sign sign = hl_claim_sign(&ours, &there);
     if (sign == HL_CLAIM_SIGNED)

@@ -149,11 +149,13 @@ struct hl_archive_claim {
     struct hl_id cluster; /* no id: unclaimed, or damaged */
     uint64_t revision;    /* newest known revision of its catalogue */
     bool damaged;         /* there is a claim, but it can't be read */
+    bool taken; /* another process has written it: there may be shards that the index lacks */
 };
 
-/* The claim as read when the archive was opened, or as written since; does no I/O. */
+/* The claim as it was last read or written; does no I/O. */
 void hl_archive_claimed(struct hl_archive *a, struct hl_archive_claim *out);
-/* Writes the claim again if its object is gone. As hl_archive_claim. */
+/* Reads the claim again: another process may have written it. Writes it again if its object is
+ * gone. As hl_archive_claim. */
 hl_status hl_archive_claim_keep(struct hl_archive *a) HL_CHECK;
 /* Replaces the claim. In force on return, and durable at the latest before the next shard is
  * stored. One call at a time. */

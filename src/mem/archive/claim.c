@@ -12,7 +12,7 @@
 hl_status archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_archive_claim claim = {{0, 0}, 0, false};
+    struct hl_archive_claim claim = {0};
     struct hl_api_archive_owner owner;
     json_error_t e;
     json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
@@ -52,19 +52,38 @@ void hl_archive_claimed(struct hl_archive *a, struct hl_archive_claim *out)
     pthread_mutex_unlock(&a->lock);
 }
 
+/* In an S3 store, another daemon may have written it since. */
+static void note_owner(struct hl_archive *a, const struct hl_archive_claim *there)
+{
+    pthread_mutex_lock(&a->lock);
+    bool same = hl_id_equal(a->claim.cluster, there->cluster);
+    if (!same) {
+        a->claim = *there;
+        a->claim.taken = true;
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (!same)
+        hl_error("the archive has another owner now, see " HL_ARCHIVE_CLAIM " cluster=%s",
+                 hl_id_format(there->cluster).s);
+}
+
 hl_status hl_archive_claim_keep(struct hl_archive *a)
 {
-    struct hl_archive_claim claim;
+    struct hl_archive_claim claim, there;
     char text[HL_ARCHIVE_CLAIM_MAX];
     size_t len;
     hl_archive_claimed(a, &claim);
-    if (hl_id_is_none(claim.cluster))
-        return HL_OK;
     hl_status st = a->ops->claim_read(a, text, sizeof(text), &len);
-    if (st != HL_ENOENT)
-        return st;
-    hl_warn("the archive's " HL_ARCHIVE_CLAIM " is gone and is written again");
-    return hl_archive_claim(a, &claim);
+    if (st == HL_ENOENT && hl_id_is_none(claim.cluster))
+        return HL_OK;
+    if (st == HL_ENOENT) {
+        hl_warn("the archive's " HL_ARCHIVE_CLAIM " is gone and is written again");
+        return hl_archive_claim(a, &claim);
+    }
+    HL_TRY(st);
+    if (archive_claim_parse(text, len, &there) == HL_OK)
+        note_owner(a, &there);
+    return HL_OK;
 }
 
 hl_status hl_archive_claim(struct hl_archive *a, const struct hl_archive_claim *claim)

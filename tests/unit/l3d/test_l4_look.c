@@ -291,6 +291,31 @@ TEST_IN(setup, teardown, the_owner_is_written_again)
     assert_true(file_is_there(r, 0));
 }
 
+/* Two daemons with one S3 prefix; the other one's cluster has claimed it. */
+TEST_IN(setup, teardown, an_archive_that_another_cluster_has_claimed_is_left_alone)
+{
+    struct rig *r = *state;
+    char path[120];
+    const struct hl_archive_claim us = {.cluster = {1, 1}, .revision = 3};
+    struct hl_archive_claim now;
+    hl_pool_claim(r->d.pool, &(struct hl_pool_claim){us.cluster, us.revision});
+    assert_int_equal(hl_archive_claim(r->archive, &us), HL_OK);
+    fill_unit(r, 0);
+    fill_unit(r, 1);
+    assert_int_equal(l4_store_now(&r->d, id_of(0)), HL_OK);
+    snprintf(path, sizeof(path), "%s/helios-cluster.json", r->dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "{\"cluster\": \"%s\", \"revision\": 1}\n", hl_id_format(id_of(9)).s);
+    assert_int_equal(fclose(f), 0);
+    l4_check_now(&r->d);
+    hl_archive_claimed(r->archive, &now);
+    assert_true(now.taken && hl_id_equal(now.cluster, id_of(9)));
+    assert_int_equal(l4_store_now(&r->d, id_of(1)), HL_EPERM);
+    assert_int_equal(claim_allows_archive(&r->d, hl_id_format(us.cluster).s), HL_EPERM);
+    assert_false(l4_is_away(&r->d));
+}
+
 /* ---- callers that must not wait -------------------------------------------------------------- */
 
 static void loop_start(struct rig *r)

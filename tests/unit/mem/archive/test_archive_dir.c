@@ -532,7 +532,7 @@ TEST_IN(rig_setup, rig_teardown, the_owner_is_a_small_text)
     struct rig *r = *state;
     struct hl_buf file = HL_BUF(1 << 12);
     struct hl_id cluster = {UINT64_C(0x0123456789abcdef), 0xff};
-    assert_int_equal(hl_archive_claim(r->archive, &(struct hl_archive_claim){cluster, 12, 0}),
+    assert_int_equal(hl_archive_claim(r->archive, &(struct hl_archive_claim){cluster, 12, 0, 0}),
                      HL_OK);
     assert_int_equal(hl_file_read(in_dir(r, "helios-cluster.json").s, &file), HL_OK);
     assert_string_equal(file.data,
