@@ -653,6 +653,7 @@ interface L3 {
   evict @9 (ids :List(Text), cluster :Text) -> (evicted :UInt32, bytes :UInt64, kept :UInt32) $maxValues(1048576);
   # Permanently, or into the trash. `cluster`: as in `free`; it must own pool and archive.
   dropArchived @10 (ids :List(Text), cluster :Text, trash :Bool) -> (dropped :UInt32) $maxValues(1048576);
+  # crc32: 0 or the stated one (`stateArchived`) as long as it has not been read.
   listArchived @11 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);
   # Checks a suspicious copy in the pool, and replaces it from the archive or from `sources` if it is bad.
   heal @12 (id :Text $required, sources :List(CopyRequest)) -> (state :HealState, source :Text);
@@ -688,6 +689,9 @@ interface L3 {
   # Sets which shards are evicted from a full pool first, in this order; all others follow by last use. Which shards may be evicted at
   # all does not change. Valid until the next call, at most ttlMs. `cluster`: as in `free`.
   orderEviction @24 (ids :List(Text), cluster :Text, ttlMs :UInt32) -> () $maxValues(1048576);
+  # Says which CRC-32 the catalogue has of archived shards; of each extent only id and crc32 count. A copy whose CRC-32 the archive
+  # has not kept is checked against it. Unknown ids are skipped. `cluster`: as in `dropArchived`.
+  stateArchived @25 (extents :List(Extent), cluster :Text) -> () $maxValues(1048576);
 }
 struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Tier; }
 

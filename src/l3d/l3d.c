@@ -302,6 +302,7 @@ static const struct hl_l3_handlers handlers = {
     .evict = method_evict,
     .drop_archived = method_drop_archived,
     .list_archived = method_list_archived,
+    .state_archived = method_state_archived,
     .heal = method_heal,
     .touch = method_touch,
     .claim = method_claim,

@@ -87,6 +87,8 @@ void method_drop_archived(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_l3_drop_archived_params *params);
 void method_list_archived(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_l3_list_archived_params *params);
+void method_state_archived(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_l3_state_archived_params *params);
 
 void method_stop(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_stop_params *params);
 void method_untrash(void *arg, struct hl_rpc_call *call,

@@ -249,6 +249,27 @@ void method_list_archived(void *arg, struct hl_rpc_call *call,
     hl_reply_l3_list_archived(call, &r);
 }
 
+void method_state_archived(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_l3_state_archived_params *params)
+{
+    struct hl_l3d *d = arg;
+    struct hl_archive *a;
+    hl_status st = l4_need(d, &a);
+    if (st == HL_OK)
+        st = claim_allows_archive(d, params->cluster);
+    for (size_t i = 0; st == HL_OK && i < params->extents.count; i++) {
+        const struct hl_api_extent *x = &params->extents.items[i];
+        struct hl_id id;
+        st = hl_id_parse(x->id, &id);
+        if (st == HL_OK)
+            hl_archive_state_crc(a, id, x->crc32);
+    }
+    if (st == HL_OK)
+        hl_reply_l3_state_archived(call, &(struct hl_api_l3_state_archived_results){0});
+    else
+        hl_rpc_reject(call, st, NULL);
+}
+
 enum hl_api_archive_mode l4_mode(const struct hl_l3d *d)
 {
     if (d->l4->opener == NULL)

@@ -195,6 +195,8 @@ TEST(a_stranger_takes_nothing_out_and_puts_nothing_in)
             assert_error_has(A);
             assert_null(r);
         }
+        json_t *said = json_pack("{s:[] s:s*}", "extents", "cluster", strangers[i]), *none = NULL;
+        assert_int_equal(call(&p, "stateArchived", said, &none), HL_EPERM);
     }
     json_t *request = json_pack("{s:{s:s s:s s:s} s:s}", "request", "importId", A, "dir", "/tmp",
                                 "name", "x", "cluster", B);

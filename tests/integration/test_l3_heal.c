@@ -92,6 +92,42 @@ TEST(a_bit_in_an_archived_header_is_noticed_after_a_restart)
     end(&p);
 }
 
+static json_t *stated(const struct shard *s)
+{
+    return json_pack("{s:[{s:s s:I}]}", "extents", "id", hl_id_format(s->id).s, "crc32",
+                     (json_int_t)s->crc);
+}
+
+/* The file has lost its attribute with the CRC, as by a plain copy. */
+TEST(a_bit_in_a_header_is_noticed_by_what_the_catalogue_says)
+{
+    struct place p;
+    char path[256];
+    begin(&p, "64MiB", "manual");
+    struct shard s[2] = {new_shard(&p, MIB, 1), new_shard(&p, MIB, 2)};
+    assert_int_equal(ask(&p, "archive", ids(s, 2), "archived"), 2);
+    world_kill(&p.w);
+    assert_int_equal(unlink(p.w.pool), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        archived_path(&p, &s[i], path, sizeof(path));
+        (void)!removexattr(path, "user.helios.crc32");
+    }
+    int fd = open(path, O_RDWR);
+    assert_int_equal(pwrite(fd, "I", 1, strstr(s[1].bytes + 8, "U8") - s[1].bytes), 1);
+    close(fd);
+    world_launch(&p.w);
+    world_wait(&p.w);
+    connect_peer(&p);
+    for (unsigned i = 0; i < 2; i++)
+        json_decref(must(&p, "stateArchived", stated(&s[i])));
+    json_decref(must(&p, "locate", ids(s, 1)));
+    assert_int_equal(call(&p, "locate", ids(s + 1, 1), NULL), HL_ECORRUPT);
+    assert_int_equal(archived_count(&p), 1);
+    free(s[0].bytes);
+    free(s[1].bytes);
+    end(&p);
+}
+
 static void assert_heal(struct place *p, const struct shard *s, json_t *sources, const char *state,
                         const char *source)
 {

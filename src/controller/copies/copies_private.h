@@ -115,6 +115,9 @@ bool copy_task_runs(const struct hl_controller *c, struct hl_id shard);
 bool copies_shard_is_gone(struct hl_controller *c, const struct hl_shard_rec *s);
 /* The round's inventories are complete: marks shards as lost, or as found again. */
 void sweep_settle(struct hl_controller *c);
+/* Tells L3 the CRCs of archived shards whose CRC it does not know, or has from the shard's own
+ * header, which proves nothing of itself. `extents`: as L3 listed them. */
+void sweep_state_archived(struct hl_controller *c, const struct hl_api_extent_list *extents);
 
 /* copies.c */
 /* The node's inventory is complete: forgets the copies that it did not list. */

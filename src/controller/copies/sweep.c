@@ -139,6 +139,35 @@ static void note_page(struct hl_controller *c, const struct hl_api_extent_list *
         note_extent(c, &extents->items[i], archived);
 }
 
+static void on_stated(void *arg, hl_status st, const char *text,
+                      const struct hl_api_l3_state_archived_results *r)
+{
+    (void)r;
+    if (!controller_stopped(arg) && st != HL_OK)
+        hl_debug("L3 does not take the checksums of archived shards: %s", text);
+}
+
+void sweep_state_archived(struct hl_controller *c, const struct hl_api_extent_list *extents)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_id_text cluster = claim_cluster(c);
+    struct hl_api_l3_state_archived_params p = {.cluster = cluster.s};
+    p.extents.items = hl_arena_array(&arena, extents->count, sizeof(*p.extents.items));
+    for (size_t i = 0; p.extents.items != NULL && i < extents->count; i++) {
+        const struct hl_api_extent *x = &extents->items[i];
+        struct hl_id id;
+        const struct hl_shard_rec *s =
+            hl_id_parse(x->id, &id) == HL_OK ? hl_catalog_shard(&c->catalog, id) : NULL;
+        if (s != NULL && !s->damaged && s->crc32 != x->crc32)
+            p.extents.items[p.extents.count++] =
+                (struct hl_api_extent){.id = x->id, .crc32 = s->crc32};
+    }
+    if (p.extents.count == 0 || !claim_ok(c, NULL, 0))
+        return;
+    controller_hold(c);
+    hl_call_l3_state_archived_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_stated, c);
+}
+
 static void on_archived_page(void *arg, hl_status st, const char *text,
                              const struct hl_api_l3_list_archived_results *r)
 {
@@ -155,6 +184,7 @@ static void on_archived_page(void *arg, hl_status st, const char *text,
         return;
     }
     note_page(c, &r->extents, 1);
+    sweep_state_archived(c, &r->extents);
     if (r->next != 0)
         ask_archived(c, r->next);
     else

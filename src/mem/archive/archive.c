@@ -32,9 +32,10 @@ enum state { SEALED, WRITING, REMOVING };
 struct hl_archive_entry {
     struct hl_id id;
     uint64_t size;
-    uint64_t number; /* order of insertion, and of pages */
-    uint32_t crc;
-    bool crc_known;
+    uint64_t number;      /* order of insertion, and of pages */
+    uint32_t crc, stated; /* stated: by the catalogue */
+    bool crc_known, is_stated;
+    bool crc_derived; /* from the shard's own header */
     enum state state;
     unsigned removals;   /* that were begun: a look that overlaps one proves nothing */
     unsigned seen_round; /* the last check that has seen the object in a list */
@@ -273,14 +274,38 @@ static bool known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
     return known;
 }
 
-/* Looks the entry up again: it may have been removed while the header was read. */
-static void learn_crc(struct hl_archive *a, struct hl_id id, uint32_t crc)
+static bool stated_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
+{
+    pthread_mutex_lock(&a->lock);
+    const struct hl_archive_entry *e = find_entry(a, id);
+    bool stated = e != NULL && e->state == SEALED && e->is_stated;
+    if (stated)
+        *out = e->stated;
+    pthread_mutex_unlock(&a->lock);
+    return stated;
+}
+
+void hl_archive_state_crc(struct hl_archive *a, struct hl_id id, uint32_t crc)
 {
     pthread_mutex_lock(&a->lock);
     struct hl_archive_entry *e = find_entry(a, id);
-    if (e != NULL && e->state == SEALED) {
+    if (e != NULL && e->state == SEALED && !(e->crc_known && (!e->crc_derived || e->crc == crc))) {
+        e->stated = crc;
+        e->is_stated = true;
+        e->crc_known = false;
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Looks the entry up again: meanwhile it may have been removed, or its CRC stated. */
+static void learn_crc(struct hl_archive *a, struct hl_id id, uint32_t crc, bool derived)
+{
+    pthread_mutex_lock(&a->lock);
+    struct hl_archive_entry *e = find_entry(a, id);
+    if (e != NULL && e->state == SEALED && !(derived && e->is_stated)) {
         e->crc = crc;
         e->crc_known = true;
+        e->crc_derived = derived;
     }
     pthread_mutex_unlock(&a->lock);
 }
@@ -329,12 +354,13 @@ hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
     if (known_crc(a, id, out))
         return HL_OK;
     hl_status st = a->ops->crc != NULL ? a->ops->crc(a, id, out) : HL_ENOENT;
-    if (st == HL_ENOENT)
-        st = read_crc(a, id, out);
-    else if (st == HL_OK && a->ops->reads_are_cheap)
+    const bool kept = st == HL_OK, stated = st == HL_ENOENT && stated_crc(a, id, out);
+    if (stated || (kept && a->ops->reads_are_cheap))
         st = compare_crc(a, id, *out);
+    else if (st == HL_ENOENT)
+        st = read_crc(a, id, out);
     HL_TRY(st);
-    learn_crc(a, id, *out);
+    learn_crc(a, id, *out, !kept && !stated);
     return HL_OK;
 }
 
@@ -546,7 +572,8 @@ size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive
             *cursor = e->number;
             break;
         }
-        out[n++] = (struct hl_archive_ref){e->id, e->size, e->crc, e->crc_known};
+        out[n++] = (struct hl_archive_ref){
+            e->id, e->size, e->is_stated && !e->crc_known ? e->stated : e->crc, e->crc_known};
     }
     pthread_mutex_unlock(&a->lock);
     return n;

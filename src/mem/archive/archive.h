@@ -82,11 +82,14 @@ hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint6
 hl_status hl_archive_read(struct hl_archive *a, struct hl_id id, uint64_t size, uint64_t offset,
                           void *dst, uint64_t len, uint32_t *crc) HL_CHECK;
 hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out) HL_CHECK;
-/* The CRC of a shard as it was stored. Where the medium has not kept it, it is computed from the
- * shard's own header, and a changed bit in that header goes unnoticed; HL_ENOENT when the header
- * lacks the CRC of a tensor. */
+/* The CRC of a shard as it was stored. Where the medium has not kept it, it is the one that
+ * hl_archive_state_crc has stated (HL_ECORRUPT if the header says another one). Else it is computed
+ * from the shard's own header, and a changed bit in that header goes unnoticed; HL_ENOENT when the
+ * header lacks the CRC of a tensor. */
 hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out) HL_CHECK;
-/* Reads the whole shard and compares it with that CRC. */
+/* Says which CRC the catalogue has of a shard. Ids that are not stored are skipped; no I/O. */
+void hl_archive_state_crc(struct hl_archive *a, struct hl_id id, uint32_t crc);
+/* Reads the whole shard and compares it with its CRC. */
 hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id) HL_CHECK;
 hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id) HL_CHECK;
 /* Looks at the shard's object itself. HL_OK: it is there, with its size. HL_ENOENT: the shard is
@@ -109,7 +112,7 @@ struct hl_archive_ref {
     struct hl_id id;
     uint64_t size;
     uint32_t crc;
-    bool crc_known; /* false: ask hl_archive_crc, which may have to read the header */
+    bool crc_known; /* false: `crc` is the stated one or 0; ask hl_archive_crc, which may read */
 };
 
 /* At most `max` shards from *cursor (0 = start); *cursor is 0 at the end. A shard that is present

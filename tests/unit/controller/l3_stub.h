@@ -84,6 +84,20 @@ static void l3_order(void *arg, struct hl_rpc_call *call,
     hl_reply_l3_order_eviction(call, &(struct hl_api_l3_order_eviction_results){0});
 }
 
+static void l3_state(void *arg, struct hl_rpc_call *call,
+                     const struct hl_api_l3_state_archived_params *p)
+{
+    struct l3_stub *s = arg;
+    char line[80];
+    for (size_t i = 0; i < p->extents.count; i++) {
+        const char *id = p->extents.items[i].id;
+        snprintf(line, sizeof(line), "state %s %08x", id + strlen(id) - 2,
+                 p->extents.items[i].crc32);
+        l3_say_ids(s, line, &(struct hl_api_text_list){0}, p->cluster);
+    }
+    hl_reply_l3_state_archived(call, &(struct hl_api_l3_state_archived_results){0});
+}
+
 static void l3_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_claim_params *p)
 {
     struct l3_stub *s = arg;
@@ -106,6 +120,7 @@ static const struct hl_l3_handlers l3_handlers = {.free = l3_free,
                                                   .drop_archived = l3_drop_archived,
                                                   .archive = l3_archive,
                                                   .claim = l3_claim,
+                                                  .state_archived = l3_state,
                                                   .order_eviction = l3_order};
 
 /* Whether no call is running any more. */

@@ -94,6 +94,34 @@ TEST(what_a_rank_names_is_freed_unless_a_version_has_it)
     world_end(&w);
 }
 
+/* ---- checksums of archived shards --------------------------------------------------------------
+ */
+
+TEST(checksums_that_l3_does_not_know_are_stated)
+{
+    struct world w;
+    world_start(&w);
+    struct hl_shard_rec *one = hl_catalog_shard(&w.s.c.catalog, shard_id(1)),
+                        *two = hl_catalog_shard(&w.s.c.catalog, shard_id(2));
+    one->crc32 = 0x11111111;
+    two->crc32 = 0x22222222;
+    struct hl_api_extent archived[] = {{.id = "00000000000000000000000000000001"},
+                                       {.id = "00000000000000000000000000000002", .crc32 = 5},
+                                       {.id = "00000000000000000000000000000009"}};
+    const struct hl_api_extent_list page = {archived, 3};
+    sweep_state_archived(&w.s.c, &page);
+    l3_stub_said(&w.s, "state 01 11111111 by us\nstate 02 22222222 by us\n");
+    archived[0].crc32 = one->crc32;
+    two->damaged = true; /* nothing is known of it */
+    sweep_state_archived(&w.s.c, &page);
+    l3_stub_said(&w.s, "");
+    two->damaged = false;
+    w.s.c.claim.state = CLAIM_REFUSED;
+    sweep_state_archived(&w.s.c, &page);
+    l3_stub_said(&w.s, "");
+    world_end(&w);
+}
+
 /* ---- orphans --------------------------------------------------------------------------------- */
 
 /* A sweep that finds orphan 9. */
