@@ -13,6 +13,7 @@
 #include "mem/archive/archive.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/crc32.h"
@@ -211,6 +212,42 @@ bool archive_is_stopped(const atomic_bool *cancel)
            (stop_of_thread != NULL && atomic_load_explicit(stop_of_thread, memory_order_relaxed));
 }
 
+/* Reads the whole object. */
+static hl_status sum_up(struct hl_archive *a, struct hl_id id, uint64_t size, uint32_t *out)
+{
+    uint32_t got = 0, crc;
+    HL_AUTO(hl_freep) void *piece = malloc(VERIFY_PIECE);
+    if (piece == NULL)
+        return hl_fail(HL_ENOMEM, "archive: out of memory verifying shard %s", hl_id_format(id).s);
+    for (uint64_t at = 0; at < size; at += VERIFY_PIECE) {
+        uint64_t len = size - at < VERIFY_PIECE ? size - at : VERIFY_PIECE;
+        if (archive_is_stopped(a->cancel))
+            return hl_fail(HL_ECANCELED, "archive: verification of shard %s", hl_id_format(id).s);
+        HL_TRY(a->ops->read(a, id, size, at, piece, len, &crc));
+        got = hl_crc32_combine(got, crc, len);
+    }
+    *out = got;
+    return HL_OK;
+}
+
+/* Something has the shard's name already. Only if that is the shard itself, which others have put
+ * back after the index forgot it, it makes way: nobody knows whether it is on disk. */
+static hl_status put_again(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
+                           uint32_t crc)
+{
+    char why[HL_ERROR_TEXT_MAX];
+    uint32_t got = 0;
+    snprintf(why, sizeof(why), "%s", hl_error_text());
+    hl_status st = sum_up(a, id, size, &got);
+    if (st == HL_ECANCELED)
+        return st;
+    if (st != HL_OK || got != crc)
+        return hl_fail(HL_EIO, "%s", why);
+    HL_TRY(a->ops->remove(a, id));
+    st = a->ops->put(a, id, bytes, size, crc);
+    return st == HL_EEXIST ? hl_fail(HL_EIO, "%s", why) : st;
+}
+
 hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
                          uint32_t crc)
 {
@@ -219,6 +256,8 @@ hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *byte
     HL_TRY(check_shard(id, bytes, size, crc));
     HL_TRY(archive_begin_put(a, id, size));
     hl_status st = a->ops->put(a, id, bytes, size, crc);
+    if (st == HL_EEXIST)
+        st = put_again(a, id, bytes, size, crc);
     archive_end_put(a, id, size, &crc, st);
     return st;
 }
@@ -367,19 +406,10 @@ hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
 hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id)
 {
     uint64_t size = 0;
-    uint32_t want = 0, got = 0, crc;
+    uint32_t want = 0, got = 0;
     HL_TRY(hl_archive_size(a, id, &size));
     HL_TRY(hl_archive_crc(a, id, &want));
-    HL_AUTO(hl_freep) void *piece = malloc(VERIFY_PIECE);
-    if (piece == NULL)
-        return hl_fail(HL_ENOMEM, "archive: out of memory verifying shard %s", hl_id_format(id).s);
-    for (uint64_t at = 0; at < size; at += VERIFY_PIECE) {
-        uint64_t len = size - at < VERIFY_PIECE ? size - at : VERIFY_PIECE;
-        if (archive_is_stopped(a->cancel))
-            return hl_fail(HL_ECANCELED, "archive: verification of shard %s", hl_id_format(id).s);
-        HL_TRY(a->ops->read(a, id, size, at, piece, len, &crc));
-        got = hl_crc32_combine(got, crc, len);
-    }
+    HL_TRY(sum_up(a, id, size, &got));
     if (got != want)
         return hl_fail(HL_ECORRUPT,
                        "archive: shard %s: the bytes have CRC %08" PRIx32 ", expected %08" PRIx32,

@@ -64,8 +64,8 @@ static hl_status fail_dir(const struct dir *d, struct hl_id id, const char *what
         return hl_fail(HL_ENOSPC,
                        "archive: %s %s/%.2s/%s: %s, %" PRIu64 " bytes are free; remove shards",
                        what, d->path, n.s, n.s, strerror(err), (uint64_t)fs.f_bavail * fs.f_frsize);
-    if (err == ELOOP || err == ENOTDIR || err == EISDIR)
-        return hl_fail(HL_EIO,
+    if (err == ELOOP || err == ENOTDIR || err == EISDIR || err == EEXIST)
+        return hl_fail(err == EEXIST ? HL_EEXIST : HL_EIO,
                        "archive: %s %s/%.2s/%s: a file or directory of another program has this "
                        "path; move it elsewhere",
                        what, d->path, n.s, n.s);
@@ -393,8 +393,6 @@ static hl_status publish_shard(const struct dir *d, struct hl_id id, int sub)
 {
     struct name temp = name_of(id, TEMP), final = name_of(id, SUFFIX);
     int rc = rename_file(sub, temp.s, sub, final.s);
-    if (rc != 0 && errno == EEXIST)
-        errno = ENOTDIR;
     if (rc != 0)
         return fail_dir(d, id, "rename");
     if (fsync(sub) != 0) {

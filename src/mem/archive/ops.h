@@ -55,7 +55,8 @@ struct hl_archive_ops {
      * claim by setting claim_found. Removes the partial files of interrupted puts and counts them,
      * and counts foreign objects. */
     hl_status (*scan)(struct hl_archive *a);
-    /* All or nothing, durable. HL_ECORRUPT when the bytes do not match the CRC. */
+    /* All or nothing, durable. HL_ECORRUPT when the bytes do not match the CRC. HL_EEXIST when
+     * something that the index does not know has the shard's name; it is not replaced. */
     hl_status (*put)(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
                      uint32_t crc);
     /* Reads `len` bytes from `offset` of a shard of `size` bytes, and returns their CRC.

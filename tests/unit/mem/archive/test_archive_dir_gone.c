@@ -66,6 +66,26 @@ TEST_IN(rig_setup, rig_teardown, a_directory_that_is_none_any_more_takes_its_own
         free(s[i].bytes);
 }
 
+/* The index has forgotten it meanwhile. */
+TEST_IN(rig_setup, rig_teardown, a_shard_that_was_put_back_is_stored_again)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 10 << 20, 1, 1);
+    struct text aside = in_dir(r, "aside"), sub = sub_of(r, s.id);
+    bool gone;
+    assert_int_equal(put(r, &s), HL_OK);
+    assert_int_equal(rename(sub.s, aside.s), 0);
+    assert_int_equal(hl_archive_look(r->archive, s.id, &gone), HL_ENOENT);
+    assert_int_equal(rename(aside.s, sub.s), 0);
+    if (put(r, &s) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_readable(r, &s);
+    rig_reopen(r, 0);
+    assert_readable(r, &s);
+    assert_int_equal(info(r).discarded + info(r).foreign, 0);
+    free(s.bytes);
+}
+
 TEST_IN(rig_setup, rig_teardown, a_shard_whose_directory_is_gone_can_be_removed)
 {
     struct rig *r = *state;
