@@ -39,10 +39,19 @@ static void take_fault(const struct hl_api_fault_report *r)
                 hl_fault_add(causes[i], transports[k], r->count);
 }
 
+/* Returns a word of our own, whatever the report contains. */
+static const char *known_path(const struct hl_api_access_report *r)
+{
+    static const char *const paths[] = {"shm", "rdma", "tcp", "emulated"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(paths); i++)
+        if (strcmp(paths[i], r->path) == 0)
+            return paths[i];
+    return "unknown";
+}
+
+/* There are more rows than known paths. */
 static void count_path(struct hl_controller *c, const char *path, uint64_t ops, uint64_t bytes)
 {
-    if (path[0] == '\0')
-        return;
     for (size_t i = 0; i < HL_ARRAY_LEN(c->service->paths); i++) {
         struct path_count *p = &c->service->paths[i];
         if (p->path[0] == '\0')
@@ -55,21 +64,12 @@ static void count_path(struct hl_controller *c, const char *path, uint64_t ops, 
     }
 }
 
-/* Returns a word of our own, whatever the report contains. */
-static const char *known_path(const struct hl_api_access_report *r)
-{
-    static const char *const paths[] = {"shm", "rdma", "tcp", "emulated"};
-    for (size_t i = 0; i < HL_ARRAY_LEN(paths); i++)
-        if (strcmp(paths[i], r->path) == 0)
-            return paths[i];
-    return "unknown";
-}
-
 static void report_read(struct hl_controller *c, const struct hl_api_access_report *r)
 {
     struct hl_id id;
     char key[HL_CATALOG_KEY_MAX];
-    count_path(c, r->path, r->count, r->bytes);
+    if (r->path[0] != '\0') /* "" = nothing was read */
+        count_path(c, known_path(r), r->count, r->bytes);
     c->service->tier_reads[r->tier] += r->count;
     c->service->crc_failures += r->crc_failures;
     hl_fault_add(r->lost ? "lost" : "crc", known_path(r), r->crc_failures);
@@ -88,22 +88,24 @@ static void report_read(struct hl_controller *c, const struct hl_api_access_repo
                 r->lost ? "and stayed bad" : "and was healed by a retry");
 }
 
-void method_report_access(void *arg, struct hl_rpc_call *call,
-                          const struct hl_api_controller_report_access_params *p)
+void service_count(struct hl_controller *c, const struct hl_api_controller_report_access_params *p)
 {
-    struct hl_controller *c = controller_enter(arg);
-    if (!placement_report(c, p)) {
-        hl_reply_controller_report_access(call,
-                                          &(struct hl_api_controller_report_access_results){0});
-        return;
-    }
     for (size_t i = 0; i < p->transfers.count; i++)
         take_report(c, &p->transfers.items[i]);
     for (size_t i = 0; i < p->faults.count; i++)
         take_fault(&p->faults.items[i]);
-    archive_touch(c, &p->reports);
     for (size_t i = 0; i < p->reports.count; i++)
         report_read(c, &p->reports.items[i]);
+}
+
+void method_report_access(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_report_access_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    if (placement_report(c, p)) {
+        archive_touch(c, &p->reports);
+        service_count(c, p);
+    }
     hl_reply_controller_report_access(call, &(struct hl_api_controller_report_access_results){0});
 }
 

@@ -38,6 +38,9 @@ void method_list_nodes(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_list_nodes_params *p);
 
 /* metrics.c */
+/* Adds what a process has reported of its reads, transfers and faults. The words of a report are
+ * looked up in our own lists. */
+void service_count(struct hl_controller *c, const struct hl_api_controller_report_access_params *p);
 void method_report_access(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_report_access_params *p);
 void method_metrics(void *arg, struct hl_rpc_call *call,
