@@ -50,10 +50,10 @@ struct Slot { numaId @0 :Int32; cpus @1 :Text; memoryBytes @2 :UInt64; gpus @3 :
 
 struct NodeInfo {
   name @0 :Text $required; # serverId
-  agentAddress @1 :Text;   # of this Agent's RPC
+  agentAddress @1 :Text $required;   # of this Agent's RPC
   hostId @2 :Text;         # same value = same machine (shared memory is reachable)
-  incarnation @3 :Text;    # new for every start of the Agent
-  executor @4 :Text;       # "process", "docker", ...
+  incarnation @3 :Text $required;    # new for every start of the Agent
+  executor @4 :Text $required;       # "process", "docker", ...
   version @5 :Text;
   slots @6 :List(Slot);
   rankAddress @7 :Text;    # host name or IP that ranks of other nodes can reach (MASTER_ADDR)

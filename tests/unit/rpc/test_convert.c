@@ -7,7 +7,8 @@ static const struct rig_answer answers[] = {
     {"readLog", "{\"data\": \"AAECAwT/\", \"offset\": -1, \"size\": 9223372036854775807, "
                 "\"finished\": true}"},
     {"info", "{\"telemetry\": {\"load1\": 0.25, \"cpuBusyPercent\": 50}, \"node\": {\"name\": "
-             "\"n\", \"slots\": "
+             "\"n\", \"agentAddress\": \"a\", \"incarnation\": \"1\", \"executor\": \"process\", "
+             "\"slots\": "
              "[{\"numaId\": -3, \"gpus\": [{\"kind\": \"gpu\", \"memoryBytes\": 5}]}]}}"},
     {"listContainers", "{\"containers\": [{\"id\": \"a.1.0\", \"exitCode\": -2147483648, "
                        "\"ranks\": [{\"rank\": 2147483647}]}]}"},
