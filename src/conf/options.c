@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,31 +94,37 @@ static hl_status parse_int(const char *text, int64_t *out, bool *overflow)
     errno = 0;
     long long v = strtoll(text, &end, 10);
     *overflow = errno == ERANGE && *end == '\0'; /* v is then the largest or smallest number */
-    if ((errno != 0 && !*overflow) || end == text || *end != '\0')
+    if ((errno != 0 && !*overflow) || end == text || *end != '\0' ||
+        isspace((unsigned char)text[0]))
         return hl_fail(HL_EINVAL, "'%.64s' is not a whole number", text);
     *out = v;
     return HL_OK;
 }
 
-static hl_status parse_percent(const char *text, double *out)
+/* Returns where a decimal number at the start of the text ends; NULL: there is none. strtod alone
+ * would take "0x10", "inf" and "nan" too. */
+static const char *scan_real(const char *text, double *out)
 {
     char *end;
+    size_t len = strspn(text, "0123456789.eE+-");
     errno = 0;
-    double v = strtod(text, &end);
-    if (errno != 0 || end == text || v != v || (*end != '\0' && strcmp(end, "%") != 0))
+    *out = strtod(text, &end);
+    return errno == 0 && end > text && end <= text + len ? end : NULL;
+}
+
+static hl_status parse_percent(const char *text, double *out)
+{
+    const char *end = scan_real(text, out);
+    if (end == NULL || (*end != '\0' && strcmp(end, "%") != 0))
         return hl_fail(HL_EINVAL, "'%.64s' is not a percentage", text);
-    *out = v;
     return HL_OK;
 }
 
 static hl_status parse_number(const char *text, double *out)
 {
-    char *end;
-    errno = 0;
-    double v = strtod(text, &end);
-    if (errno != 0 || end == text || *end != '\0' || !isfinite(v))
+    const char *end = scan_real(text, out);
+    if (end == NULL || *end != '\0')
         return hl_fail(HL_EINVAL, "'%.64s' is not a number", text);
-    *out = v;
     return HL_OK;
 }
 

@@ -6,7 +6,6 @@
 
 #include "api/lists.h"
 #include "conf/options.h"
-#include "conf/options_private.h"
 
 #define WORDS(...)                                                                                 \
     (const char *const[])                                                                          \
@@ -132,6 +131,26 @@ TEST(sizes_and_durations_are_read_as_people_write_them)
     assert_int_equal(hl_parse_duration_ms("250", &v), HL_OK);
     assert_int_equal(v, 250);
     assert_int_equal(hl_parse_duration_ms("5 weeks", &v), HL_EINVAL);
+}
+
+TEST(numbers_are_decimal)
+{
+    static const char *const bad[] = {"0x10", "inf", "nan", "", " 1", "1x", "1e"};
+    const struct hl_option rows[] = {
+        {"n", "--n", "", "", HL_OPT_INT, 0, 0, NULL, 0, 8, 0},
+        {"n", "--n", "", "", HL_OPT_PERCENT, 0, 0, NULL, 0, 8, 0},
+        {"n", "--n", "", "", HL_OPT_NUMBER, 0, 0, NULL, 0, 8, 0},
+        {"n", "--n", "", "", HL_OPT_BYTES, 0, 0, NULL, 0, 8, 0},
+        {"n", "--n", "", "", HL_OPT_DURATION, 0, 0, NULL, 0, 8, 0},
+    };
+    double value;
+    for (size_t row = 0; row < HL_ARRAY_LEN(rows); row++)
+        for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
+            assert_int_equal(hl_option_set(&rows[row], &value, bad[i]), HL_EINVAL);
+    assert_int_equal(hl_option_set(&rows[1], &value, "12.5%"), HL_OK);
+    assert_true(value == 12.5);
+    assert_int_equal(hl_option_set(&rows[2], &value, "-1.5e-3"), HL_OK);
+    assert_true(value == -0.0015);
 }
 
 TEST(a_slip_of_the_hand_is_guessed_and_nonsense_is_not)
