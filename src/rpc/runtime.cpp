@@ -39,6 +39,7 @@
 extern "C" {
 #include "base/clock.h"
 #include "base/log.h"
+#include "os/cond.h"
 #include "rpc/rpc.h"
 }
 
@@ -46,11 +47,7 @@ namespace hl::rpc
 {
 Mutex::Mutex()
 {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&cond, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&cond);
     pthread_mutex_init(&mutex, nullptr);
 }
 
@@ -77,10 +74,7 @@ void Mutex::wait()
 
 bool Mutex::wait_until(uint64_t deadline_ns)
 {
-    struct timespec ts;
-    ts.tv_sec = (time_t)(deadline_ns / HL_NS_PER_S);
-    ts.tv_nsec = (long)(deadline_ns % HL_NS_PER_S);
-    return pthread_cond_timedwait(&cond, &mutex, &ts) != ETIMEDOUT;
+    return hl_cond_wait_until(&cond, &mutex, deadline_ns) != ETIMEDOUT;
 }
 
 void Mutex::wake()

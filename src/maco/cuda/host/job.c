@@ -14,9 +14,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "os/cond.h"
 
 void hl_cuda_job_drop(struct hl_cuda_job *job)
 {
@@ -51,7 +51,6 @@ hl_status hl_cuda_job_start(maco_cuda *c, struct hl_cuda_job *job,
                             void (*work)(struct hl_cuda_job *))
 {
     pthread_t thread;
-    pthread_condattr_t attr;
     /* The thread may return after the runtime is closed, so the job retains the context. */
     cu_result r = c->cu.cuDevicePrimaryCtxRetain(&job->context, c->device);
     if (r != HL_CUDA_SUCCESS) {
@@ -63,10 +62,7 @@ hl_status hl_cuda_job_start(maco_cuda *c, struct hl_cuda_job *job,
     job->device = c->device;
     job->holders = 2;
     pthread_mutex_init(&job->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&job->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&job->changed);
     if (pthread_create(&thread, NULL, job_main, job) != 0) {
         job->holders = 1;
         hl_cuda_job_drop(job);
@@ -79,13 +75,11 @@ hl_status hl_cuda_job_start(maco_cuda *c, struct hl_cuda_job *job,
 
 hl_status hl_cuda_job_wait(struct hl_cuda_job *job, uint64_t timeout_ns, const char *what)
 {
-    uint64_t end = hl_now_ns() + timeout_ns;
-    const struct timespec until = {.tv_sec = (time_t)(end / HL_NS_PER_S),
-                                   .tv_nsec = (long)(end % HL_NS_PER_S)};
+    uint64_t until_ns = hl_now_ns() + timeout_ns;
     int late = 0;
     pthread_mutex_lock(&job->lock);
     while (!job->is_over && late != ETIMEDOUT)
-        late = pthread_cond_timedwait(&job->changed, &job->lock, &until);
+        late = hl_cond_wait_until(&job->changed, &job->lock, until_ns);
     int is_over = job->is_over;
     pthread_mutex_unlock(&job->lock);
     if (is_over)
