@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "api/types.h"
+#include "base/chunk.h"
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/pace.h"
@@ -35,7 +36,6 @@
 #include "net/zmq/zstd.h"
 
 #define DEFAULT_DEAD_MS 1000
-#define DEFAULT_CHUNK   (1u << 20)
 #define STALL_MS        500  /* silence on the bulk side before the first RESUME */
 #define STALL_MAX_MS    8000 /* it doubles, so that a slow link is not asked all the time */
 #define PULSES          5    /* pings per dead_ms */
@@ -510,7 +510,7 @@ static hl_status check_send(const struct hl_migrate_send_opts *o, const void *da
 hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *data, size_t size,
                           uint32_t crc, int timeout_ms, struct hl_migrate_report *out)
 {
-    uint32_t chunk_size = opts->chunk_size > 0 ? opts->chunk_size : DEFAULT_CHUNK;
+    uint32_t chunk_size = opts->chunk_size > 0 ? opts->chunk_size : (uint32_t)HL_CHUNK;
     HL_TRY(check_send(opts, data, size, chunk_size));
     if (opts->zstd < HL_MIGRATE_ZSTD_AUTO || opts->zstd > HL_MIGRATE_ZSTD_MAX)
         return hl_fail(HL_EINVAL, "migration to %s: zstd level %d; use 1 to %d", address_of(opts),

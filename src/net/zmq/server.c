@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "net/addr.h"
 #include "net/zmq/inbox.h"
@@ -170,7 +171,9 @@ static hl_status bind_to(struct hl_migrate_server *s, const struct hl_migrate_se
         return hl_fail(HL_EUNAVAIL,
                        "migration receiver: listening on %s: %s; is another program using it?",
                        o->listen, zmq_strerror(errno));
-    hl_addr_format(&a, (unsigned)strtoul(strrchr(bound, ':') + 1, NULL, 10), s->address);
+    struct hl_host_port x;
+    HL_TRY(hl_host_port_split(bound + strlen("tcp://"), &x));
+    hl_addr_format(&a, x.port, s->address);
     return HL_OK;
 }
 
