@@ -106,9 +106,9 @@ static void find_python(const struct hl_agent_opts *conf, char *out, size_t size
 /* The library that belongs to this program; a rank that names its own keeps it. */
 static void find_library(char *out, size_t size)
 {
-    static const char *const places[] = {"../lib/libhelios.so.0",
-                                         "../lib/x86_64-linux-gnu/libhelios.so.0",
-                                         "../lib/powerpc64le-linux-gnu/libhelios.so.0"};
+    static const char *const places[] = {
+        "../lib/libhelios.so.0", "../lib/x86_64-linux-gnu/libhelios.so.0",
+        "../lib/powerpc64le-linux-gnu/libhelios.so.0", "../lib/aarch64-linux-gnu/libhelios.so.0"};
     find_beside(places, HL_ARRAY_LEN(places), out, size);
 }
 
