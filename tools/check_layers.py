@@ -4,10 +4,11 @@ and of those that its line names.
 A module is a folder of src, or cmd. A wing is a folder of a module that has a line of its own, as
 `maco/plan: maco/graph`: it may use what its module's line names, and of its own module only the
 wings that its line names. What else is an error: a private header (*_private.h) that another wing
-or module includes; a grant that nothing uses; a wing that shows more than one header to others,
-unless faces.txt lists them; a circle, files of a module whose calls lead back to the first of them,
-which circles.txt does not list. Both lists may only shrink: an entry that no longer holds is an
-error, too, until `check_layers.py --shrink` has taken it out.
+or module includes, or a test that is neither one of its module's unit tests nor a fuzzer; a grant
+that nothing uses; a wing that shows more than one header to others, unless faces.txt lists them; a
+circle, files of a module whose calls lead back to the first of them, which circles.txt does not
+list. Both lists may only shrink: an entry that no longer holds is an error, too, until
+`check_layers.py --shrink` has taken it out.
 """
 import argparse
 import pathlib
@@ -170,6 +171,19 @@ def check_file(law, f, errors):
                 errors.append(
                     f"{f.where}:{number}: <{third}> belongs to {', '.join(sorted(modules))}"
                 )
+
+
+def check_tests(root, law, errors):
+    """Tests of other modules, and of whole programs, use what everyone may."""
+    for path in sorted(p for p in (root / "tests").rglob("*") if p.suffix in SOURCES):
+        where = path.relative_to(root).as_posix()
+        for match in INCLUDE.finditer(path.read_text()):
+            own = match[1] or ""
+            target = law.unit_of(f"cmd/{own}" if own.startswith("cli/") else own)
+            if not own.endswith("_private.h") or target is None:
+                continue
+            if not where.startswith((f"tests/unit/{module_of(target)}/", "tests/fuzz/")):
+                errors.append(f"{where}: {own} is private to {target} and its unit tests")
 
 
 def find_calls(root, files):
@@ -338,6 +352,7 @@ def main():
     ]
     for f in files:
         check_file(law, f, errors)
+    check_tests(root, law, errors)
     calls = find_calls(root, files)
     check_calls(law, calls, errors)
     law.check_used()

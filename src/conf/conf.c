@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "api/lists.h"
-#include "conf/conf_private.h"
+#include "conf/conf.h"
 #include "conf/options_private.h"
 #include "conf/yaml.h"
 #include "os/file.h"

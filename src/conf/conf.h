@@ -66,6 +66,10 @@ hl_status hl_conf_load(const struct hl_conf_schema *schema, enum hl_program prog
                        char **argv, void *values, struct hl_conf *conf, int *rest) HL_CHECK;
 /* Sets the strings in the values to NULL. A zero-initialised struct is fine. */
 void hl_conf_fini(struct hl_conf *conf);
+/* The --help text; caller frees. NULL when out of memory. */
+char *hl_conf_help(const struct hl_conf *conf);
+/* The file that every program reads unless another is given; only tests set it. */
+extern const char *hl_conf_system_file;
 /* Path of the user's configuration file, which need not exist: $XDG_CONFIG_HOME/helios/helios.yaml,
  * else ~/.config/helios/helios.yaml. False when neither directory is known. */
 bool hl_conf_user_file(char *out, size_t cap);

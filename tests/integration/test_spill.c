@@ -15,7 +15,6 @@
 #include "base/clock.h"
 #include "helios/hybridps.h"
 #include "hybridps/chunks/spill.h"
-#include "mem/pool/pool_private.h"
 #include "mem/socket/socket.h"
 #include "os/loop.h"
 #include "support/copy_count.h"
@@ -323,7 +322,6 @@ TEST(a_stopped_client_finds_its_chunks_after_a_restart)
     assert_int_equal(waitpid(to_be_stopped.pid, &status, WUNTRACED), to_be_stopped.pid);
     owner_end(&w);
     owner_start(&w);
-    pool_end_leases(w.pool, hl_now_ns() + 60 * HL_NS_PER_S); /* a minute later */
     assert_int_equal(kill(to_be_stopped.pid, SIGCONT), 0);
     assert_int_equal(write(to_be_stopped.go, "x", 1), 1);
     assert_int_equal(child_end(&to_be_stopped), 0);

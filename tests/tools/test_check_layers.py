@@ -144,6 +144,13 @@ class Layers(ToolCase):
         self.write({"src/box/deep/peek.c": '#include "box/lid/lid_private.h"\n'})
         self.refused("src/box/deep/peek.c:1: box/lid/lid_private.h is private to box/lid")
 
+    def test_a_private_header_is_for_tests_of_its_module(self):
+        text = '#include "box/box_private.h"\n'
+        self.write({"tests/unit/box/deep/test_a.c": text, "tests/fuzz/fuzz_a.c": text})
+        self.assertEqual(self.check()[0], 0)
+        self.write({"tests/unit/os/test_a.c": text})
+        self.refused("tests/unit/os/test_a.c", "box/box_private.h is private to box")
+
     def test_a_second_header_that_a_wing_shows_is_refused(self):
         self.write(TWO_FACES)
         self.refused("box/lid shows others 2 headers, hinge.h, lid.h")

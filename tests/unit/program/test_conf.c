@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "conf/conf_private.h"
+#include "conf/conf.h"
 #include "program/conf.h"
 
 static char file[] = "/tmp/helios-conf-XXXXXX";

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/crc32.h"
 #include "mem/pool/pool.h"
-#include "mem/pool/pool_private.h"
 
 #define CAPACITY ((uint64_t)1 << 20)
 

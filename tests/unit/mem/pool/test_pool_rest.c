@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/crc32.h"
 #include "mem/pool/pool.h"
-#include "mem/pool/pool_private.h"
 
 #define CAPACITY ((uint64_t)4 * HL_POOL_UNIT)
 #define SIZE     1000
