@@ -108,7 +108,7 @@ static struct hl_api_transfer_report transfer_report(const struct hl_route_query
 }
 
 /* Adds one tally to the table of planes always, and to the report if there is memory for one. */
-static void tally_take(helios_client *c, enum tally_op op, int net, int failed, struct seen *seen,
+static void tally_take(helios_client *c, enum tally_op op, bool net, bool failed, struct seen *seen,
                        struct hl_arena *arena, struct hl_api_transfer_report_list *out)
 {
     struct tally *t = &c->counters.tally[op][net][failed];

@@ -313,7 +313,7 @@ static bool is_said(struct judging *j)
     if (strcmp(said_status(j), "completed") != 0)
         return false;
     json_t *mine = json_loads(j->out->text, 0, NULL);
-    int same = json_equal(parse_said(j), mine);
+    bool same = json_equal(parse_said(j), mine);
     json_decref(mine);
     return same;
 }

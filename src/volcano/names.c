@@ -13,7 +13,7 @@
 static void clean_id(const char *id, char out[ID_MAX + 1])
 {
     size_t n = strlen(id), i;
-    int same = n <= ID_MAX;
+    bool same = n <= ID_MAX;
     for (i = 0; i < n && i < ID_MAX; i++) {
         bool ok = (id[i] >= 'a' && id[i] <= 'z') || (id[i] >= '0' && id[i] <= '9') || id[i] == '-';
         out[i] = ok ? id[i] : '-';

@@ -51,7 +51,7 @@ HL_CHECK static hl_status read_groups(json_t *groups, const char *file, uint64_t
 hl_status hl_hf_quantization(const json_t *config, const char *file, uint64_t block[2])
 {
     const char *method = json_string_value(json_object_get(config, "quant_method"));
-    int known = 0;
+    bool known = false;
     if (config == NULL || json_is_null(config))
         return HL_OK;
     for (size_t i = 0; i < HL_ARRAY_LEN(methods) && method != NULL; i++)

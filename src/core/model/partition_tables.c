@@ -104,7 +104,7 @@ hl_status hl_planner_source(struct hl_planner *p, const char *name, const struct
     return HL_OK;
 }
 
-static int ends_with(const char *s, const char *end)
+static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), m = strlen(end);
     return n >= m && strcmp(s + n - m, end) == 0;

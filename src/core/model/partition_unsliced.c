@@ -125,8 +125,8 @@ static void fill_plan(struct hl_partition_plan *plan, const struct hl_tensor *so
     for (size_t i = 0; i < count; i++) {
         const struct hl_tensor *t = &sources[list[i].source];
         uint64_t have = i > 0 ? plan->shards[plan->shard_count - 1].data_size : 0;
-        int full = list[i].layer == NO_LAYER && have > 0 &&
-                   (have >= part_bytes || t->size > part_bytes - have);
+        bool full = list[i].layer == NO_LAYER && have > 0 &&
+                    (have >= part_bytes || t->size > part_bytes - have);
         if (i == 0 || list[i].layer != list[i - 1].layer || full)
             add_shard(plan, list[i].layer, plan->shard_count);
         size_t len = strlen(t->name) + 1;

@@ -86,7 +86,7 @@ static hl_status admit_message(struct hl_inbox *b, struct hl_id id, uint64_t siz
             "rank %d sends %llu bytes, but there are %d ranks and messages have at most %zu bytes",
             from, (unsigned long long)size, b->ranks, HL_INBOX_BYTES);
     /* Another rank may know the group's number earlier than this one. */
-    int known = id.hi == HL_INBOX_HELLO ? b->hellos : id.hi == b->group || b->group == 0;
+    bool known = id.hi == HL_INBOX_HELLO ? b->hellos : id.hi == b->group || b->group == 0;
     if (!known)
         return hl_fail(HL_ECONFLICT, "a message of another group: this one is complete");
     if (*find_message(b, id.hi, from, number) != NULL)

@@ -81,7 +81,7 @@ static void add_pinned(const struct hybridps *h, struct text *t, int where)
         uint64_t bytes = 0;
         for (uint32_t i = 0; i < h->tensors.count; i++) {
             const struct hl_tensor *x = &h->tensors.list[i];
-            int known = 0;
+            bool known = false;
             for (size_t k = 0; k < count; k++)
                 known |= told[k] == x->chunk;
             if (x->pins == 0 || x->where != where || known)

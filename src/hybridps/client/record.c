@@ -426,7 +426,7 @@ void hl_record_need(struct hl_record *r, uint32_t chunk, bool on_host, bool writ
 void hl_record_free(struct hl_record *r, uint32_t chunk)
 {
     if (r->following) {
-        int known = 0;
+        bool known = false;
         for (size_t i = 0; r->begun && i < current_moment(r)->free_count; i++)
             known |= current_moment(r)->free[i] == chunk;
         if (!known)

@@ -22,7 +22,7 @@ double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const s
 {
     int class = 0;
     /* Leaving now causes no copy that would not be made anyway. */
-    int is_free = !s->again && (s->owed || !s->useful || (p->copy && !dirty));
+    bool is_free = !s->again && (s->owed || !s->useful || (p->copy && !dirty));
     if (rule != PLAN_BELADY && is_free)
         class = 3;
     else if (rule == PLAN_CLEAN_FIRST && p->copy && !dirty)

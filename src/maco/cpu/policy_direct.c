@@ -256,7 +256,7 @@ static uint32_t run_event(struct hl_maco_thread *w, uint32_t event)
     struct hl_maco_state *s = w->rt->state;
     maco_event *e = &s->events[event];
     uint32_t first, last;
-    int known = 0; /* nonzero: other workers know the event */
+    bool known = false; /* other workers know the event */
     if (e->kind == MACO_EVENT_LAUNCH_TASK)
         return s->has_affinity ? run_span(w, e->first, e->last) : run_chain(w, e->first);
     while (claim_range(w->rt, e, &first, &last)) {

@@ -34,8 +34,8 @@ void hl_maco_sample(maco_runtime *rt, uint64_t now)
         s.waits = __atomic_load_n(&w->waits, __ATOMIC_RELAXED);
         s.done = __atomic_load_n(&w->done, __ATOMIC_RELAXED);
         s.parked = __atomic_load_n(&w->parked, __ATOMIC_RELAXED) == 1;
-        int same = old->since_ns != 0 && s.task == old->task && s.waits == old->waits &&
-                   s.done == old->done && (s.parked == old->parked || s.task == MACO_NONE);
+        bool same = old->since_ns != 0 && s.task == old->task && s.waits == old->waits &&
+                    s.done == old->done && (s.parked == old->parked || s.task == MACO_NONE);
         s.since_ns = same ? old->since_ns : now;
         *old = s;
     }

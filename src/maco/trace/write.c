@@ -49,7 +49,7 @@ static void put_time(FILE *f, const char *key, uint64_t ns)
 /* Writes one record as a slice on its thread's line. */
 static void put_slice(FILE *f, const maco_trace *t, int rank, const struct hl_maco_record *r)
 {
-    int known = r->task < t->n_tasks;
+    bool known = r->task < t->n_tasks;
     const struct hl_maco_traced *task = known ? &t->tasks[r->task] : NULL;
     fprintf(f, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%u,", rank, line_of(r));
     put_time(f, "ts", r->start_ns);
