@@ -155,7 +155,7 @@ void net_address(struct net *net, char *out, size_t cap)
     pthread_mutex_unlock(&net->lock);
 }
 
-/* hl_net owns the names it returns; these outlive every connection. */
+/* The names of a path that a connection returns end with it; these outlive every connection. */
 static const char *literal_path(const char *name)
 {
     static const char *const names[] = {"rdma", "tcp", "emulated"};

@@ -1,7 +1,7 @@
 /* cuda/types.h - the types and constants of the CUDA driver API that Helios uses.
  *
  * They are declared here because Helios is built without CUDA. If cuda.h is installed,
- * tests/unit/mem/test_cuda_driver.c compares every line with it.
+ * tests/unit/cuda/test_driver.c compares every line with it.
  *
  * Owns:    nothing.
  * Threads: any.

@@ -7,8 +7,8 @@
  * scope (hw/process/systemd_scope.h), else at the top. At the top it does not bind CPUs if systemd
  * manages the machine, because systemd would remove the binding.
  *
- * Owns:    up to HL_CGROUP_DIRS directories, one per hierarchy. hl_cgroup_close forgets them,
- *          hl_cgroup_remove kills what is inside and removes them.
+ * Owns:    up to HL_CGROUP_DIRS directories, one per hierarchy, until hl_cgroup_remove kills what
+ *          is inside and removes them. The struct itself needs no end.
  * Threads: one at a time.
  * Errors:  a missing feature is not an error: hl_cgroup_create creates what it can, and `means`
  *          says what that is. HL_ETIMEDOUT if the processes inside do not end.

@@ -3,7 +3,7 @@
  *
  *     the opening thread                         any thread
  *     get, scan, commit --.                      write (the store's writer)
- *     batch_create: text   '--> store->lock --> back end <-- store->lock --'
+ *     a batch: its text    '--> store->lock --> back end <-- store->lock --'
  *
  * The lock is held for a whole call of the back end, and so for an fsync and for a whole scan: a
  * loop that must not wait for the disk commits through writer.h. JSON becomes text outside of the

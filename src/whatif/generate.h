@@ -2,7 +2,7 @@
  * every machine.
  *
  *     training    epochs over a data set, each in a different order, and every node reads its part;
- *                 every checkpoint_steps all nodes write their parts of a checkpoint at once; now
+ *                 every 20 steps all nodes write their parts of a checkpoint at once; now
  *                 and then all nodes start again from the newest one
  *     inference   tenants with one model each: a node loads a whole model at once; popularity is
  *                 1 / rank, and now and then two tenants swap their ranks

@@ -3,7 +3,7 @@
  * The process that the user waits for starts another one. That starts the daemons and then becomes
  * their supervisor, because only a parent learns how a process ended.
  *
- * Owns:    the pipe between the two, until up_process_end.
+ * Owns:    the pipe between the two, until up_process_supervise or the end of the process.
  * Threads: one; call it before there are others, because it forks.
  * Errors:  HL_EIO (no process, no pipe).
  * Units:   none.

@@ -14,7 +14,7 @@
  *
  *     step under way --answer HL_OK--> at = next; the next step, or done(HL_OK)
  *         |--HL_EEXIST--> the same goal by its holder: what was sent is there already
- *         |--an error of the source (is_source_error)--> begin again from the next source
+ *         |--an error of the source (hl_copy_blames_source)--> begin again from the next source
  *         |--any other error, no source left, deadline over, stopped--> done(st) with its text
  *         '--the Controller was stopped--> done(HL_ECANCELED): nothing of it may be touched
  *

@@ -105,7 +105,7 @@ struct hl_version_rec {
     bool damaged;           /* its record is unreadable: only number and shards are known */
     int64_t stated_shards;  /* count in its record; -1 = stored by an earlier release */
     size_t records_missing; /* how many of these were missing when the store was loaded */
-    /* hl_version_sum() in its record; -1 = open, or stored by an earlier release */
+    /* hl_shards_sum() in its record; -1 = open, or stored by an earlier release */
     int64_t stated_sum;
     bool records_differ; /* the sum did not match when the store was loaded */
     uint64_t *begun;     /* open: token of each rank's begin, 0 = none; not stored; may be NULL */

@@ -23,7 +23,7 @@ struct hl_placement_params {
     int64_t window_ms; /* T */
     int64_t tau_ms;
     double alpha, beta;
-    /* stability: N / (N + half) * 1 / (1 + CV of intervals) * (1 - exp(-residence / tau_s)) */
+    /* stability: N / (N + half) * 1 / (1 + CV of intervals) * (1 - exp(-residence / tau)) */
     double stability_half;
     int64_t stability_tau_ms;
     /* fluidity: recent moves; the weight of each decays with time */

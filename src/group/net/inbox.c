@@ -20,7 +20,7 @@
 
 /* A message, and the thread that moves it on:
  *
- *    begin_put --------> commit_put --------> hl_inbox_take ------> free
+ *    inbox_begin_put --> inbox_commit_put --> hl_inbox_take ------> free
  *    the server's        the server's         the group's
  *    not in the list     in the list          owned by the caller
  *

@@ -1,7 +1,7 @@
 /* hw/engine/engine.h - builds the command lines of docker and podman, and parses their output.
  *
  * Each rank is one container of the engine, so it has its own exit code, OOM evidence and log. It
- * is found again by its labels (HL_ENGINE_LABELS). Command lines are arrays for execve; no shell is
+ * is found again by its labels (HL_LABEL_*). Command lines are arrays for execve; no shell is
  * involved. Variables are passed by name, and their values in the command's own environment, so
  * that values do not show up in a list of processes. Exceptions are variables that would affect the
  * command itself.

@@ -9,7 +9,7 @@
  * The containers do not depend on the shim: a new shim finds them by their labels, and continues
  * each log where the file ends.
  *
- * Owns:    the `logs` and `events` commands, and the containers until hl_engine_ranks_remove.
+ * Owns:    the `logs` and `events` commands, and the containers until the result is on disk.
  * Threads: the shim's only thread.
  * Errors:  in the container's status. An engine that does not answer is only a warning in the
  *          status, because the ranks may still run; its text quotes the engine.

@@ -1,7 +1,7 @@
 /* Stores chunks in a pool that is mapped through its Unix socket. A chunk is cut into pieces; each
- * passes through a small staging memory, which stays in the cache, and becomes a lease (mem/pool.h)
- * of our connection. So if this process dies, the daemon learns of it from the kernel and frees
- * everything.
+ * passes through a small staging memory, which stays in the cache, and becomes a lease
+ * (mem/pool/pool.h) of our connection. So if this process dies, the daemon learns of it from the
+ * kernel and frees everything.
  *
  * A broken connection is replaced by one that has taken over all pins; only then the old one is
  * closed. A restarted daemon keeps leases for a while, and a thread checks often enough to

@@ -1,6 +1,6 @@
 /* Before a plan's first run the ranks compare the order of their collectives, group by group
- * (agree.h). The comparison is a run of its own, with one task per group on the group's proxy. So
- * the deadline applies, and a rank that does not come is reported like any other wait. */
+ * (maco/plan/agree.c). The comparison is a run of its own, with one task per group on the group's
+ * proxy. So the deadline applies, and a rank that does not come is reported like any other wait. */
 #include <stdio.h>
 #include <stdlib.h>
 

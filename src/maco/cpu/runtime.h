@@ -2,7 +2,7 @@
  *
  * Owns:    the runtime as helios/maco.h says; it keeps pointers into a source, under the source's
  *          serial.
- * Threads: one run at a time; hl_maco_stop from any thread.
+ * Threads: one run at a time; maco_cancel from any thread.
  * Errors:  those of maco_run.
  * Units:   nanoseconds.
  * Limits:  HL_MACO_WORKERS workers, HL_MACO_GROUPS groups.

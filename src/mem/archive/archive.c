@@ -21,7 +21,7 @@
 #include "core/safetensors/safetensors.h"
 #include "mem/archive/ops.h"
 
-/* Must follow archive_ops.h: a failed insert must not end the process. */
+/* Must follow ops.h: a failed insert must not end the process. */
 #define HASH_NONFATAL_OOM            1
 #define uthash_nonfatal_oom(element) ((element)->lost = true)
 #include <uthash.h>

@@ -1,7 +1,7 @@
 /* mem/device/device.h - device memory (L1): physical blocks, the addresses they are mapped at,
  * copies.
  *
- * A back end is a table of functions (mem/device_private.h); the spec says which one:
+ * A back end is a table of functions (device_private.h); the spec says which one:
  *
  * "emu:BYTES[:nic=no][:numa=N]" is an emulated device: a memfd of exactly BYTES, sealed against
  * growing so that no process can get more. nic=no: as if no NIC could reach it. numa=N: memory of

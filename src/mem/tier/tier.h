@@ -122,8 +122,8 @@ hl_status hl_tier_device_block(struct hl_tier_store *t, const struct hl_tier_ref
 /* `out` has one entry per started MiB. */
 hl_status hl_tier_chunk_crcs(struct hl_tier_store *t, const struct hl_tier_ref *ref,
                              uint32_t *out) HL_CHECK;
-/* What another process needs to map a pinned copy in a device (mem/device.h); the descriptor is
- * new. HL_EUNSUPPORTED if it is not in a device. */
+/* What another process needs to map a pinned copy in a device (mem/device/device.h); the descriptor
+ * is new. HL_EUNSUPPORTED if it is not in a device. */
 hl_status hl_tier_share(struct hl_tier_store *t, const struct hl_tier_ref *ref,
                         struct hl_device_share *out) HL_CHECK;
 /* HL_EBUSY while the copy is pinned, in a tier without quarantine. */

@@ -4,7 +4,7 @@
  *
  *     stopping = true, `moved` broadcast     puts that wait for a place give up
  *     wake_fd, join                          the gate: no more accepts and admissions
- *     conns_stop, join                       the connections, after their last answers
+ *     hl_tcp_conns_stop, join                the connections, after their last answers
  *
  * `stopping` is set under `lock`, so a put that has just checked it is already waiting when the
  * broadcast comes. */

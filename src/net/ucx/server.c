@@ -18,7 +18,7 @@
  *     join, close_peers       the stop's caller         the put worker
  *     put worker is ended     (none)                    the put worker: its queue to the end
  *     listener, worker go     the stop's caller         (none)
- *     puts_free, peers_free   (none)                    the stop's caller: abort of what is left
+ *     what is left is freed   (none)                    the stop's caller: abort of what is left
  *
  * Each wait has a limit: CLOSE_MAX_NS for peers, for answers, and for silence. Only the put handler
  * itself has none: its owner must end a call that waits for room. */
