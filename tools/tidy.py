@@ -19,6 +19,11 @@ CODE_SPAN = re.compile(r"`[^`]*`")
 LINK = re.compile(r"\]\(([^)\s]*)\)")
 BAR = re.compile(r"(?<!\\)\|")
 MERGED_ITEM = re.compile(r"[.:;] - [A-Z*]")
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+# Functions in comments; not those that are generated, nor prefixes and placeholders.
+NAMED_FUNCTION = re.compile(r"\bhl_(?!api_|call_|reply_|serve_)[a-z0-9_]*[a-z0-9]\b(?![_*/.])")
+NAMED_SOURCE = re.compile(r"(?<![\w/.-])(([a-z]\w*)/[\w/]+\.(?:c|h|cpp))\b")
+C_SOURCE = (".c", ".h", ".cpp", ".hpp", ".cu", ".cuh")
 NAMED_FILE = re.compile(r"`(([\w-]+)/[\w/-]+\.(?:c|h|cpp))`")
 SUBJECT_COLUMNS = 72
 CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
@@ -174,6 +179,26 @@ def check_links(root, path, text, errors):
                 and not (root / "src" / name).exists()
             ):
                 errors.append(f"{where}:{number}: {name} is not there")
+
+
+def check_comments(root, files, errors):
+    """A comment names functions and source files that are there."""
+    texts = {f: f.read_text() for f in files if f.suffix in C_SOURCE}
+    code = set()
+    for text in texts.values():
+        code.update(re.findall(r"\bhl_\w+", COMMENT.sub(" ", text)))
+    for path, text in texts.items():
+        where = path.relative_to(root)
+        if where.parts[0] not in ("src", "cmd", "include"):
+            continue
+        for comment in COMMENT.findall(text):
+            for name in sorted(set(NAMED_FUNCTION.findall(comment)) - code):
+                errors.append(f"{where}: a comment names {name}, which is not there")
+            for name, folder in NAMED_SOURCE.findall(comment):
+                generated = name == "api/types.h" or name.endswith("_calls.h")
+                there = generated or (root / "src" / name).exists()
+                if (root / "src" / folder).is_dir() and not there:
+                    errors.append(f"{where}: a comment names {name}, which is not there")
 
 
 def check_readmes(root, errors):
@@ -345,6 +370,7 @@ def main():
     files = [f for f in files if f.is_file() and "corpus" not in f.parts]
     for path in files:
         check(root, path, errors)
+    check_comments(root, files, errors)
     check_readmes(root, errors)
     check_names(root, args.shrink, errors)
     check_subjects(root, errors)

@@ -1,5 +1,5 @@
 /* controller/executor.h - the interface to what runs a job's containers: the Agents of this
- * cluster's nodes (jobs/agents.c) or Kubernetes (kube/executor.c).
+ * cluster's nodes (jobs/agents.c) or Kubernetes (controller/kube/executor.c).
  *
  * core/job/jobstate.h decides what a job's state is and what comes next, and jobs.c stores it. An
  * executor starts and stops containers, and reports what happened to them with job_event. A job

@@ -113,6 +113,14 @@ class Tidy(ToolCase):
             {"tests/unit/box/test_lid.c": '#include "box/box.c"\n'},
         )
 
+    def test_a_comment_that_names_what_is_not_there(self):
+        head = "int hl_lid(void);\n/* hl_lid, hl_api_lid, hl_lid_*, (box/box.h), (theirs/a.h) */\n"
+        self.accepts({"src/box/a.c": head})
+        words = "src/box/a.c: a comment names hl_lod, which is not there"
+        self.refuses(words, {"src/box/a.c": head + "/* hl_lod */\n"})
+        words = "src/box/a.c: a comment names box/lid.h, which is not there"
+        self.refuses(words, {"src/box/a.c": head + "/* see box/lid.h */\n"})
+
     def test_lines_that_do_not_end_well(self):
         self.refuses("src/box/box.c:1: trailing space", {"src/box/box.c": "int a; \n"})
         self.refuses("src/box/box.c: no newline at the end", {"src/box/box.c": "int a;"})

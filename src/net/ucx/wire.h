@@ -1,4 +1,4 @@
-/* net/ucx/wire.h - encoding of the messages between hl_net client and server.
+/* net/ucx/wire.h - encoding of the messages between client and server.
  *
  * Control messages are UCX active messages: a fixed header, then a payload that depends on the
  * type. The bytes of puts are UCX tagged messages, whose 64-bit tag names the connection, the put
