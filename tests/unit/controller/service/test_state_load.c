@@ -25,6 +25,7 @@ static bool is_false(const struct hl_controller *c)
 
 struct world {
     struct hl_controller c;
+    struct service service;
     char path[64], url[80];
 };
 
@@ -47,6 +48,7 @@ static void world_init(struct world *w)
     snprintf(w->url, sizeof(w->url), "sqlite:%s", w->path);
     records_remove(w);
     c->opts.store_url = w->url;
+    c->service = &w->service;
     hl_listening_init(&c->listening, UINT64_MAX, hl_now_ns(), hl_wall_ms());
     assert_int_equal(hl_rpc_create(&c->opts.rpc), HL_OK);
     assert_int_equal(nodes_create(c, &events), HL_OK);
@@ -120,6 +122,23 @@ TEST(a_node_is_remembered_and_not_ready)
     assert_non_null(n);
     assert_false(node_ready(n));
     assert_int_equal(n->drained_ms, 5);
+    world_fini(&w);
+}
+
+TEST(metrics_count_a_remembered_node_as_lost_until_it_is_back)
+{
+    struct world w;
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(1 << 20);
+    world_init(&w);
+    record_put(&w, "node/n0", NODE(", \"agentAddress\": \"127.0.0.1:1\""));
+    assert_int_equal(state_load(&w.c), HL_OK);
+    w.service.tier_reads[HL_API_TIER_L2] = 3;
+    assert_int_equal(hl_controller_gauges(&w.c, &text), HL_OK);
+    const char *metrics = (const char *)text.data;
+    assert_non_null(strstr(metrics, "\nhelios_nodes{state=\"ready\"} 0\n"));
+    assert_non_null(strstr(metrics, "\nhelios_nodes{state=\"lost\"} 1\n"));
+    assert_non_null(strstr(metrics, "\nhelios_pool_refused 0\n"));
+    assert_non_null(strstr(metrics, "\nhelios_rank_reads_total{tier=\"L2\"} 3\n"));
     world_fini(&w);
 }
 
