@@ -302,6 +302,7 @@ def check(root, path, errors):
                     errors.append(
                         f"{where}:{number}: '{found[0]}' in a message; see PHRASES in tools/tidy.py"
                     )
+        if where.parts[0] in ("src", "cmd", "include", "python"):
             if found := VAGUE.search(line):
                 errors.append(
                     f"{where}:{number}: '{found[0]}': say which process, thread or caller"

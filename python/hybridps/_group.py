@@ -224,7 +224,7 @@ class Group:
 
     def __del__(self) -> None:
         """A rank that has dropped its group, say with an exception, calls nothing more, and the
-        others need not wait for it. Over torch.distributed nobody would be told."""
+        others need not wait for it. Over torch.distributed they would not be told."""
         if getattr(self, "_carrier", None) is None and getattr(self, "_h", None) is not None:
             self.close()
 

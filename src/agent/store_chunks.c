@@ -35,7 +35,7 @@ _Static_assert(CHUNKS_TIERS_MAX == HL_MANAGER_DEVICES, "a tier for each device o
 
 struct chunks {
     pthread_mutex_t lock;          /* guards table: heartbeats and calls read it */
-    struct hl_manager_table table; /* no mapping: it was cut short, and there is no other yet */
+    struct hl_manager_table table; /* no mapping: it was truncated, and there is no other yet */
     char name[200];
     bool limited; /* the host's size was set by an option */
     uint64_t capacity[HL_MANAGER_DEVICES];
@@ -183,7 +183,7 @@ static struct hl_api_tier_info chunks_tier(const struct chunks *c, uint32_t devi
     };
 }
 
-/* Replaces a table that was cut short, for the sake of future ranks; those that use it are lost. */
+/* Replaces a table that was truncated, for the sake of future ranks; those that use it are lost. */
 static bool table_renew(struct chunks *c)
 {
     if (c->table.s != NULL && hl_manager_check_whole(&c->table) == HL_OK)

@@ -148,8 +148,8 @@ static json_t *parse_word(struct json_cursor *p, const char *word, json_t *value
 
 /* ---- lists and objects ----------------------------------------------------------------------- */
 
-/* Parses the items between brackets into `group`. `one` parses an item; it returns 0 if there is
- * none or memory is short. */
+/* Parses the items between brackets into `group`. `one` parses an item; it returns false
+ * if there is none, or when out of memory. */
 static json_t *parse_group(struct json_cursor *p, json_t *group, char end,
                            bool (*one)(struct json_cursor *p, json_t *group))
 {

@@ -132,6 +132,8 @@ class Tidy(ToolCase):
             "src/box/box.c:1: 'Whoever': say which process",
             {"src/box/box.c": "/* Whoever has the key. */\n"},
         )
+        words = "python/box/lid.py:1: 'nobody': say which process"
+        self.refuses(words, {"python/box/lid.py": "# nobody has the key\n"})
 
     def test_a_module_without_a_readme_or_with_a_long_one(self):
         self.refuses("src/lid/README.md is missing", {"src/lid/lid.c": "int lid;\n"})

@@ -257,7 +257,7 @@ void hl_place_index_update(struct hl_place_index *x, const struct hl_cluster *c,
     struct hl_place_class *was = x->class_of[node];
     struct hl_place_class *now = kind_class(was->kind, &c->nodes[node]);
     if (now == NULL) {
-        x->fresh = false; /* the next plan rebuilds it or reports that memory is short */
+        x->fresh = false; /* the next plan rebuilds it or reports that it is out of memory */
         return;
     }
     if (now == was)
