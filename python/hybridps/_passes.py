@@ -182,6 +182,7 @@ class Passes:
             return
         if slot.reuse:
             self.state.is_needed([slot])
+            self.state.check_master(slot)
         held = not (slot.reuse or slot.away) and any([unit.calls for unit in slot.units])
         if not held:
             self.state.pool.access(slot.grad_bundle)

@@ -8,6 +8,7 @@ import torch
 
 from . import _abi, _optim, _params, _wrappers
 from ._abi import DEVICE, HOST, Bundle, HybridPSError
+from ._adam import is_half
 from ._params import raw_data, set_data
 from ._passes import Passes
 from ._phases import Phases
@@ -228,7 +229,7 @@ def _place(passes: Passes, slots: list[Slot]) -> None:
         slot.host = slot.view(tensor, HOST)
         slot.home = slot.host.data_ptr()
         slot.write = Bundle([tensor], HOST, True)
-        slot.reuse = state.gradients == "reuse" and slot.param.dtype != torch.float32
+        slot.reuse = state.gradients == "reuse" and is_half(slot)
     passes.phases.add_grads(s for s in slots if s.param.requires_grad)
     state.hold(ids)
     for slot in slots:

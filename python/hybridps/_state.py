@@ -306,6 +306,15 @@ class State:
                                     " a parameter that is used again in backward (tied, or two "
                                     "losses) needs gradients=\"separate\"" + self.facts())
 
+    def check_master(self, slot: Slot) -> None:
+        """Check that the parameter's values survive a gradient in its place."""
+        elsewhere = self.shard and slot.owner != self.group.rank
+        if slot.master is None and not elsewhere:
+            raise HybridPSError(f"the gradient of {slot.name} would replace its values, of which "
+                                "no optimizer has a float32 copy: gradients=\"reuse\" is for "
+                                "parameters that native Adam steps; freeze it, or use "
+                                "gradients=\"separate\"" + self.facts())
+
     def refuse_grad_hook(self, name: str) -> None:
         raise HybridPSError(f"{name}: no hooks after accumulation on managed parameters, whose "
                             "gradient has gone to the device by then: register_hook sees it while "

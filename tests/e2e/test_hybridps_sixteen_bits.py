@@ -275,6 +275,28 @@ class SixteenBits(unittest.TestCase):
             optimizer.zero_grad(set_to_none=True)
             self.assertTrue(model(x).isfinite().all())
 
+    def test_gradients_do_not_take_the_place_of_values_that_no_optimizer_keeps(self):
+        def adam(model, **more):
+            return torch.optim.Adam(model.parameters(), lr=1e-2, **more)
+
+        for name, make in (
+            ("no optimizer", lambda model: None),
+            ("another one", lambda model: torch.optim.SGD(model.parameters(), lr=1e-2)),
+            ("amsgrad", lambda model: adam(model, amsgrad=True)),
+            ("of a part", lambda model: adam(model.layers[0])),
+        ):
+            with self.subTest(name):
+                model, plain = mixed(torch.bfloat16), mixed(torch.bfloat16)
+                with hybridps.manage(model, make(model), device="emu:128KiB", gradients="reuse"):
+                    with self.assertRaisesRegex(hybridps.HybridPSError, r"^the gradient of layers"):
+                        model(torch.ones(2, WIDTH)).square().mean().backward()
+                self.same(model, plain)
+        model = mixed(torch.float64)  # not of 16 bits: it has a place of its own
+        with hybridps.manage(model, adam(model), device="emu:256KiB", gradients="reuse"):
+            model(torch.ones(2, WIDTH)).square().mean().backward()
+            model.zero_grad(set_to_none=True)
+        self.same(model, mixed(torch.float64))
+
 
 if __name__ == "__main__":
     unittest.main()
