@@ -154,9 +154,7 @@ class Stepper:
         phases.leave()
         phases.state.pool.moment(b"ADAM", b"step", phases.state.reserved_bytes())
         self.adopt()
-        # Beside unmanaged parameters torch steps all of them, if it can.
-        native = self._is_native(args[0] if args else kwargs.get("closure"),
-                                 self.apart or self.factor != 1.0 or not self._not_managed())
+        native = self._is_native(args[0] if args else kwargs.get("closure"), self._wants_native())
         if native:
             args, kwargs = self._before_step(args, kwargs)
             out = self._native_step(*args, **kwargs)
@@ -192,6 +190,11 @@ class Stepper:
             raise HybridPSError("a step with a closure, of an optimizer whose state ranks share: "
                                 "manage with shard=False" + state.facts())
         return False
+
+    def _wants_native(self) -> bool:
+        """Beside unmanaged parameters torch steps all of them, if it can: it knows no masters."""
+        return (self.apart or self.factor != 1.0 or not self._not_managed() or
+                any("master" in slot.states.get(self, ()) for slot in self.slots()))
 
     def _not_managed(self) -> bool:
         """Whether it also steps unmanaged parameters, such as those of a new head."""

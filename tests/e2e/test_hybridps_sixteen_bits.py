@@ -297,6 +297,37 @@ class SixteenBits(unittest.TestCase):
             model.zero_grad(set_to_none=True)
         self.same(model, mixed(torch.float64))
 
+    def test_beside_parameters_that_are_not_managed_native_adam_still_steps_the_others(self):
+        for device in ("emu:64KiB", "emu:1MiB"):
+            with self.subTest(device):
+                model, plain = mixed(torch.bfloat16), mixed(torch.bfloat16)
+                heads = [nn.Linear(WIDTH, WIDTH) for _ in range(2)]
+                heads[1].load_state_dict(heads[0].state_dict())
+                optimizer = torch.optim.Adam(
+                    [{"params": list(m.parameters())} for m in (model, heads[0])], lr=1e-3
+                )
+                masters = masters_of(plain)
+                by_hand = torch.optim.Adam([*masters, *heads[1].parameters()], lr=1e-3)
+                x = torch.randn(8, WIDTH)
+                with hybridps.manage(model, optimizer, device=device, chunk_bytes=8192):
+                    for _ in range(4):
+                        optimizer.zero_grad(set_to_none=True)
+                        by_hand.zero_grad(set_to_none=True)
+                        plain.zero_grad(set_to_none=True)
+                        losses = [h(m(x)).square().mean() for h, m in zip(heads, (model, plain))]
+                        self.assertEqual(*(loss.item() for loss in losses))
+                        for loss in losses:
+                            loss.backward()
+                        for master, p in zip(masters, plain.parameters()):
+                            master.grad = p.grad.float()
+                        optimizer.step()
+                        by_hand.step()
+                        with torch.no_grad():
+                            for master, p in zip(masters, plain.parameters()):
+                                p.copy_(master)
+                    self.same(model, plain)
+                    self.same(*heads)
+
 
 if __name__ == "__main__":
     unittest.main()
