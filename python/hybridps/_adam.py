@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._slots import Slot
 
 _ALONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) < 2  # torch 1 steps parameters one by one
+STATES = ("exp_avg", "exp_avg_sq", "master")  # what native Adam keeps, all in float32
 
 
 def norm_of(stepper: Any, scale: float) -> tuple[float, bool]:
@@ -98,6 +99,34 @@ def check_held(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]],
                                 f"{host.dtype} of shape {tuple(host.shape)}: put one of its type "
                                 "and shape there, or register with native=False" +
                                 slot.phases.state.facts())
+
+
+def as_native(slot: "Slot", key: str, value: torch.Tensor) -> torch.Tensor:
+    """State that an optimizer had before, such as torch's own of 16 bits, for libhelios."""
+    return value.float() if key in STATES and slot.param.dtype in TYPES else value
+
+
+def refresh_master(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]]) -> None:
+    """Copy what others wrote to a 16-bit parameter to its master."""
+    master = own.get("master")
+    changed = slot.suspect or slot.param._version != slot.version
+    if master is None or not changed or slot.gone:
+        return
+    with torch.no_grad():
+        host = master[1]
+        differs = slot.host != host.to(slot.host.dtype)
+        host[differs] = slot.host[differs].float()
+    slot.suspect = False
+
+
+def grad_apart(slot: "Slot") -> torch.Tensor | None:
+    """The gradient in the parameter's form, if it is not in its place."""
+    own = raw_grad(slot.param)
+    if slot.shows_grad(own):
+        return None
+    if own.stride() != slot.param.stride() or own.dtype != slot.param.dtype:
+        own = torch.empty_like(slot.host).copy_(own)
+    return own
 
 
 def adams_by_torch(tensors: list[tuple[torch.Tensor, ...]], steps: list[int], group: dict,

@@ -17,7 +17,8 @@ import torch
 
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
-from ._adam import adams_on_cuda, check_held, is_half, step_by_torch
+from ._adam import (STATES, adams_on_cuda, as_native, check_held, grad_apart, is_half,
+                    refresh_master, step_by_torch)
 from ._group import TYPES
 from ._home import Shown
 from ._params import count_write, raw_data, raw_grad, set_grad
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _OTHER_ADAMS = ("amsgrad", "maximize", "capturable", "differentiable", "fused")
 _NONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) >= 2  # zero_grad's set_to_none
-_STATES = ("exp_avg", "exp_avg_sq", "master")
 
 
 # One moment of a step.
@@ -309,6 +309,8 @@ class Stepper:
             if self.hidden and slot.gradient < 0:
                 continue  # torch's own step takes it, by a gradient assigned by hand
             own = self.of(slot)
+            if "step" in state:
+                self.begun.add(id(slot))
             for key, value in list(state.items()):
                 if not isinstance(value, torch.Tensor) or value.shape != slot.param.shape:
                     continue
@@ -325,8 +327,11 @@ class Stepper:
                         state.pop(key)
                     else:
                         state[key] = moved(value, own[key][1])
-                elif held is None and value.dim() > 0 and value.numel() > 0:
-                    new.append((slot, state, key, value))
+                elif held is None and value.numel() > 0 and \
+                        (value.dim() > 0 or self.native and key in STATES):
+                    slot.suspect = slot.suspect or key == "master"
+                    kept = as_native(slot, key, value) if self._always_native() else value
+                    new.append((slot, state, key, kept))
         self._manage(new)
 
     def _put(self, slot: "Slot", values: dict[str, torch.Tensor]) -> None:
@@ -459,8 +464,12 @@ class Stepper:
                 values[key] = torch.zeros_like(host)
             del host
         self._put(slot, values)
+        slot.suspect = slot.suspect or "master" in given
         for key, (_, host) in self.of(slot).items() if state else ():
-            state.pop(key, None) if self.hidden else state.update({key: host.detach()})
+            if self.hidden:
+                state.pop(key, None)
+            elif key in values:
+                state[key] = host.detach()
 
     # ---- Adam in libhelios ----
 
@@ -478,6 +487,12 @@ class Stepper:
                     any(isinstance(v, torch.Tensor) for g in groups
                         for v in (g["lr"], *g["betas"])))
 
+    def _always_native(self) -> bool:
+        """Whether libhelios takes the steps of all managed parameters."""
+        managed = self.phases.state.by_param
+        return self.native and self._plain_adam() and all(
+            p.dtype in TYPES for p in self.all_params() if id(p) in managed and p.requires_grad)
+
     def _can_native(self) -> bool:
         if not self._plain_adam():
             return False
@@ -491,6 +506,9 @@ class Stepper:
                 return False
             if "exp_avg" not in self.of(slot):
                 self._prepare()  # for a group that was added, or frozen until now
+            if any(host.dtype != torch.float32 for k, (_, host) in self.of(slot).items()
+                   if k in STATES):
+                return False
         return True
 
     def _prepare(self) -> None:
@@ -513,7 +531,7 @@ class Stepper:
                                         "one with native=False" + self.phases.state.facts())
                 new.append((slot, {}, "master", raw_data(p).detach().float()))
         # The same order for tensors that are used together.
-        new.sort(key=lambda n: _STATES.index(n[2]))
+        new.sort(key=lambda n: STATES.index(n[2]))
         self._manage(new)
 
     def _native_step(self, closure: Any = None) -> Any:
@@ -536,7 +554,7 @@ class Stepper:
             for slot in self.slots():
                 if raw_grad(slot.param) is not None and self._mine(slot) and slot.gradient >= 0:
                     with self._states_of(slot):
-                        self._refresh(slot)
+                        refresh_master(slot, self.of(slot))
                         self._adam(groups[id(slot.param)], slot)
                     if one is not None:
                         self.phases.state.pool.publish([slot.tensor])
@@ -549,7 +567,7 @@ class Stepper:
     def _begin_anew(self) -> None:
         """Zero state that was cleared since the last step, as torch's own would be."""
         for slot in self.slots():
-            if id(slot) not in self.begun or raw_grad(slot.param) is None:
+            if not (id(slot) in self.begun and self._mine(slot)) or raw_grad(slot.param) is None:
                 continue
             state = self.optimizer.state.get(slot.param) or {}
             keys = ("exp_avg", "exp_avg_sq")
@@ -567,22 +585,10 @@ class Stepper:
             return contextlib.nullcontext()
         return self.phases.state.pool.on_host(*(i for i, _ in self.of(slot).values()), write=True)
 
-    def _refresh(self, slot: "Slot") -> None:
-        """Copy what others wrote to a 16-bit parameter to its master."""
-        master = self.of(slot).get("master")
-        changed = slot.suspect or slot.param._version != slot.version
-        if master is None or not changed or slot.gone:
-            return
-        with torch.no_grad():
-            host = master[1]
-            differs = slot.host != host.to(slot.host.dtype)
-            host[differs] = slot.host[differs].float()
-        slot.suspect = False
-
     def _adam(self, group: dict, slot: "Slot", constant: _abi.Adam | None = None) -> None:
         """constant: _constant() of its device memory; None: it steps on the host."""
         step = self.next_step(slot)
-        call = constant or self._constant(slot, self.host_address(slot), self._host_grad(slot))
+        call = constant or self._constant(slot, self.host_address(slot), grad_apart(slot))
         call.step, call.adamw, call.lr = step, self.decouples(group), group["lr"]
         call.b1, call.b2 = group["betas"]
         call.eps, call.wd, call.grad_scale = group["eps"], group["weight_decay"], self.factor
@@ -601,6 +607,8 @@ class Stepper:
             state["step"] = torch.tensor(0.0)
             if not self.hidden:
                 state.update({key: host.detach() for key, (_, host) in self.of(slot).items()})
+        elif not self.hidden and "master" in self.of(slot):  # not in state of torch's own Adam
+            state.setdefault("master", self.of(slot)["master"][1].detach())
         self.begun.add(id(slot))
         step = float(state["step"]) + 1
         if not step.is_integer():
@@ -629,19 +637,10 @@ class Stepper:
         out.keep = grad  # keeps it alive while its address is used
         return out
 
-    @staticmethod
-    def _host_grad(slot: "Slot") -> torch.Tensor | None:
-        own = raw_grad(slot.param)
-        if slot.shows_grad(own):
-            return None
-        if own.stride() != slot.param.stride() or own.dtype != slot.param.dtype:
-            own = torch.empty_like(slot.host).copy_(own)
-        return own
-
     def _tensors(self, slot: "Slot") -> list[int]:
         """All tensors that its step uses."""
         grad, own = [] if slot.reuse else [slot.grad], self.of(slot)
-        return [slot.tensor, *grad, *(own[k][0] for k in _STATES if k in own)]
+        return [slot.tensor, *grad, *(own[k][0] for k in STATES if k in own)]
 
     def host_address(self, slot: "Slot") -> Any:
         hosts = {slot.tensor: slot.host, slot.gradient: slot.grad_host}
@@ -676,7 +675,7 @@ class Stepper:
                     (s.suspect or s.param._version != s.version)]
         for slot in suspects:
             with phases.state.pool.on_host(self.of(slot)["master"][0], write=True):
-                self._refresh(slot)
+                refresh_master(slot, self.of(slot))
         phases.let_go()
         for slot in self.slots():
             if slot.given is not None and not slot.has_grad:

@@ -9,6 +9,7 @@ import torch
 
 from . import _abi
 from ._abi import HybridPSError
+from ._tensors import is_at
 
 if TYPE_CHECKING:
     from ._optim import Stepper
@@ -97,9 +98,12 @@ def _plain(name: str, held: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 def _of_param(pool: _abi.Pool, managed: Mapping[str, tuple[int, torch.Tensor]], name: str,
               held: Mapping[str, Any]) -> dict[str, Any]:
+    """Where torch stepped a 16-bit parameter, its own state counts, not what native Adam has."""
+    used = {key: (tensor, host) for key, (tensor, host) in managed.items()
+            if key not in held or is_at(held[key], host)}
     out: dict[str, Any] = {f"{key}.{name}": Source(pool, tensor, host)
-                           for key, (tensor, host) in managed.items()}
-    return out | _plain(name, {key: value for key, value in held.items() if key not in managed})
+                           for key, (tensor, host) in used.items()}
+    return out | _plain(name, {key: value for key, value in held.items() if key not in used})
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module,

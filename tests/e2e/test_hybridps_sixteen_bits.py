@@ -328,6 +328,90 @@ class SixteenBits(unittest.TestCase):
                     self.same(model, plain)
                     self.same(*heads)
 
+    @staticmethod
+    def state_of_16_bits(model):
+        """As torch's own Adam keeps it."""
+        return [
+            {
+                "step": torch.tensor(3.0),
+                "exp_avg": torch.full_like(p, 0.01),
+                "exp_avg_sq": torch.full_like(p, 0.02),
+            }
+            for p in model.parameters()
+        ]
+
+    def test_state_of_16_bits_from_before_continues_in_float32(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            results = []
+            for before in (True, False):
+                model = mixed(dtype)
+                optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+                state = self.state_of_16_bits(model)
+                if before:
+                    optimizer.state.update(zip(model.parameters(), state))
+                with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192):
+                    if not before:
+                        groups = optimizer.state_dict()["param_groups"]
+                        optimizer.load_state_dict(
+                            {"state": dict(enumerate(state)), "param_groups": groups}
+                        )
+                    losses = loop(model, optimizer, 4)[0]
+                    kept = optimizer.state_dict()["state"]
+                    results.append((losses, kept))
+            with self.subTest(dtype):
+                self.assertEqual(results[0][0], results[1][0])
+                for mine, theirs in zip(results[0][1].values(), results[1][1].values()):
+                    self.assertEqual(mine.keys(), theirs.keys())
+                    for key, value in mine.items():
+                        self.assertEqual(value.dtype, torch.float32, key)
+                        self.assertTrue(torch.equal(value, theirs[key]), key)
+
+    @staticmethod
+    def read(tensors):
+        """What a checkpoint gets."""
+        out = {}
+        for name, value in tensors.items():
+            if not isinstance(value, torch.Tensor):
+                source, value = value, torch.empty(value.shape, dtype=value.dtype)
+                source.read_into(value.data_ptr(), value.numel() * value.element_size())
+            out[name] = value.clone()
+        return out
+
+    def test_a_checkpoint_has_the_state_by_which_torch_has_stepped(self):
+        models = [nn.ModuleList([mixed(torch.bfloat16), mixed(torch.float64)]) for _ in range(2)]
+        optimizers = [torch.optim.Adam(m.parameters(), lr=1e-2) for m in models]
+        with hybridps.manage(models[0], optimizers[0], device="emu:1MiB") as client:
+            for model, optimizer in zip(models, optimizers):
+                sum(part(torch.ones(2, WIDTH)).square().mean() for part in model).backward()
+                optimizer.step()
+            kept = self.read(client.helios_state()[1])
+        for name, p in models[1].named_parameters():
+            for key, value in optimizers[1].state[p].items():
+                self.assertTrue(torch.equal(kept[f"{key}.{name}"], value), f"{key}.{name}")
+
+    def test_values_that_were_written_before_a_save_are_what_training_continues_with(self):
+        model = mixed(torch.bfloat16)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+        with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192) as client:
+            loop(model, optimizer, 2)
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.fill_(0.5)
+            values, state = map(self.read, client.helios_state())
+            whole = optimizer.state_dict()
+        for loaded in (False, True):
+            model = mixed(torch.bfloat16)
+            model.load_state_dict(values)
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+            if not loaded:
+                hybridps.restore_optimizer(optimizer, model, state)
+            with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192):
+                if loaded:
+                    optimizer.load_state_dict(whole)
+                loop(model, optimizer, 1)
+                with self.subTest(loaded=loaded):
+                    self.assertTrue(all(bool((p == 0.5).all()) for p in model.parameters()))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -343,6 +343,43 @@ class Parts(Code):
 
         self.same(use)
 
+    def test_state_from_before_goes_on_or_is_cleared_before_the_first_step(self):
+        def run(change, **way):
+            torch.manual_seed(1)
+            model = layers()
+            model.number = nn.Parameter(torch.tensor(0.5))
+            model.register_forward_hook(lambda _, given, out: out * model.number)
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+            train(model, optimizer, data(2))
+            client = hybridps.manage(model, optimizer, **way) if way else None
+            change(optimizer)
+            out = train(model, optimizer, data(3, 1)), list(model.parameters())
+            if client:
+                client.close()
+            return out
+
+        def keep(optimizer):
+            pass
+
+        def clear(optimizer):
+            optimizer.state.clear()
+
+        def clear_one(optimizer):
+            optimizer.state.pop(optimizer.param_groups[0]["params"][0])
+
+        def load_a_part(optimizer):
+            groups = optimizer.state_dict()["param_groups"]
+            step = torch.tensor(1.0)
+            optimizer.load_state_dict({"state": {0: {"step": step}}, "param_groups": groups})
+
+        for change in (keep, clear, clear_one):
+            expected = bits(run(change))
+            for way in WAYS:
+                with self.subTest(change.__name__, way=way):
+                    self.assertEqual(bits(run(change, **way)), expected)
+        with self.assertRaisesRegex(hybridps.HybridPSError, "^optimizer.state of number has no"):
+            run(load_a_part, **TIGHT)
+
     def test_an_optimizer_of_more_than_is_managed(self):
         for way in (None, {**TIGHT, "device": "emu:1MiB"}):
             model = layers()
