@@ -198,13 +198,10 @@ HL_CHECK static hl_status place_storages(const struct hl_torch_source *source,
                            "it is truncated",
                            key, t->storage_size);
         HL_TRY(source->read(source->arg, at, &elements, sizeof(elements)));
-        if (t->storage_size == 0 ? elements != 0
-                                 : elements == 0 || t->storage_size % elements != 0 ||
-                                       t->storage_size / elements > 8)
+        if (elements != t->storage_elements)
             return hl_fail(HL_EINVAL,
-                           "storage '%s' has %" PRIu64 " elements, but its tensors need %" PRIu64
-                           " bytes",
-                           key, elements, t->storage_size);
+                           "storage '%s' has %" PRIu64 " elements, but its tensors say %" PRIu64,
+                           key, elements, t->storage_elements);
         zip->entries[i] =
             (struct hl_torch_zip_entry){.name = hl_arena_printf(&zip->arena, DATA "%s", key),
                                         .offset = at + sizeof(elements),

@@ -161,8 +161,8 @@ HL_CHECK static hl_status read_storage(struct hl_torch_tensors *out,
     enum hl_dtype element = HL_DTYPE_U8;
     if (!bytes)
         HL_TRY(hl_torch_dtype(id->at[1], &element));
-    HL_TRY(hl_pickle_size(id->at[4], &t->storage_size));
-    if (__builtin_mul_overflow(t->storage_size, hl_dtype_size(element), &t->storage_size))
+    HL_TRY(hl_pickle_size(id->at[4], &t->storage_elements));
+    if (__builtin_mul_overflow(t->storage_elements, hl_dtype_size(element), &t->storage_size))
         return hl_fail(HL_EINVAL, "its storage is beyond 64 bits");
     return copy_key(&out->arena, id->at[2], &t->storage);
 }

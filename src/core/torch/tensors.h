@@ -22,8 +22,9 @@
 struct hl_torch_tensor {
     struct hl_tensor tensor; /* offset counts from the start of the storage */
     uint64_t stride[HL_TENSOR_RANK_MAX];
-    bool contiguous;     /* in C order; if false, the bytes have gaps or another order */
-    const char *storage; /* key */
+    bool contiguous;           /* in C order; if false, the bytes have gaps or another order */
+    const char *storage;       /* key */
+    uint64_t storage_elements; /* as its pickle counts them, of the storage's own type */
     uint64_t storage_size;
     int64_t tied_to; /* the first tensor with the same bytes of the same storage; -1 = itself */
 };

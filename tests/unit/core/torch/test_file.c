@@ -231,6 +231,20 @@ TEST(every_truncation_is_refused_and_every_flipped_byte_survived)
     cut_and_flip("small_old.pt");
 }
 
+TEST(a_storage_of_the_older_format_has_as_many_elements_as_its_pickle_says)
+{
+    static const uint64_t counts[] = {0, 2, 4, 6, 12};
+    struct rig_file f;
+    rig_need_torch();
+    rig_load("small_old.pt", &f); /* ends with a storage of 3 elements of 4 bytes */
+    for (size_t i = 0; i < HL_ARRAY_LEN(counts); i++) {
+        memcpy(f.bytes + f.len - 20, &counts[i], sizeof(counts[i]));
+        assert_int_equal(try_state_dict(&f), HL_EINVAL);
+        assert_error_has("elements");
+    }
+    rig_free(&f);
+}
+
 /* Position of `bytes` in the file, searched from `at` on. */
 static size_t find_bytes(const struct rig_file *f, size_t at, const char *bytes)
 {
