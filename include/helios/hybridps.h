@@ -102,7 +102,8 @@ typedef struct hybridps_options {
                              of the device */
     uint64_t host_bytes;  /* limit of host memory; 0 = none */
     const char *manager;  /* name of the node's existing table; NULL = $HYBRIDPS_MANAGER, which
-                             Agents set, if it can be joined; "none" */
+                             Agents set, if it can be joined; "none". "cuda:N" is device N of the
+                             table; of an Agent's, the Nth number in $HYBRIDPS_DEVICES, if set */
     int prefetch;         /* number of chunks fetched ahead; 0 = none, -1 = 2 */
     uint64_t seed;        /* of "random" */
     /* When the host is full (host_bytes, or the manager's table), chunks that are not in use are

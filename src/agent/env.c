@@ -208,6 +208,32 @@ static int gpu_number(const struct hl_agent *a, const char *id)
     return -1;
 }
 
+/* The device's number in the table of chunks, which has those of all slots in order; -1: it has
+ * none. */
+static int table_number(const struct hl_agent *a, const char *id)
+{
+    int n = 0;
+    for (size_t i = 0; i < a->node.slots.count; i++)
+        for (size_t k = 0; k < a->node.slots.items[i].gpus.count; k++, n++)
+            if (strcmp(a->node.slots.items[i].gpus.items[k].id, id) == 0)
+                return n < CHUNKS_TIERS_MAX - 1 ? n : -1;
+    return -1;
+}
+
+/* "2,3": where the table of chunks counts what the container sees as cuda:0 and cuda:1. */
+static hl_status set_chunk_devices(const struct hl_agent *a, struct hl_container_spec *spec)
+{
+    char text[GPUS_MAX * 5] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < spec->gpu_count; i++) {
+        int number = table_number(a, spec->gpus[i]);
+        if (number < 0 || at + 8 > sizeof(text))
+            return HL_OK;
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i > 0 ? "," : "", number);
+    }
+    return set_if_absent(&spec->env, "HYBRIDPS_DEVICES", text);
+}
+
 /* "2,3": LOCAL_RANK is then an index into the container's devices. In an image there are no other
  * devices. */
 static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec *spec)
@@ -222,6 +248,8 @@ static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec 
             return HL_OK; /* not one of ours: the program sees whatever the driver shows */
         at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i > 0 ? "," : "", number);
     }
+    if (hl_env_get(&spec->env, "CUDA_VISIBLE_DEVICES") == NULL) /* else the job chooses */
+        HL_TRY(set_chunk_devices(a, spec));
     HL_TRY(set_if_absent(&spec->env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"));
     return set_if_absent(&spec->env, "CUDA_VISIBLE_DEVICES", text);
 }

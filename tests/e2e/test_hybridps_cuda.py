@@ -56,6 +56,9 @@ class Cuda(unittest.TestCase):
     def test_gradients_in_the_place_of_parameters_step_as_on_an_emulated_device(self) -> None:
         self.assertTrue(self.near("reuse")["equal"])
 
+    def test_chunks_are_counted_at_the_device_s_number_in_the_table_of_an_agent(self) -> None:
+        self.assertEqual(self.near("counted"), {"": 0, "2,0": 2, "40": 0})
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -5,6 +5,7 @@ by tests/e2e/test_hybridps_cuda.py, which replaces libcuda.so.1 by tests/libcuda
     tests/support/hybridps_near.py programs FIRST COUNT  random programs, as hybridps_fuzz.py
     tests/support/hybridps_near.py reuse                 a 16-bit model whose gradients take its
                                                          parameters' places
+    tests/support/hybridps_near.py counted               where a node's table counts its chunks
 
 Tensors on "cuda:0" are CPU tensors here, so no kernel runs in parallel and no tensor is in other
 memory: only a GPU shows that (tests/gpu)."""
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import json
+import os
 import pathlib
 import sys
 from typing import Any
@@ -75,10 +77,29 @@ def reuse() -> dict[str, Any]:
     return {"equal": all(torch.equal(a, b) for a, b in zip(*values))}
 
 
+def counted() -> dict[str, int]:
+    """The device of a node's table on which a chunk is, by what an Agent lists."""
+    name, found = f"helios-test-near-{os.getpid()}", {}
+    with hybridps.Manager(name, 1 << 40, [1 << 40] * 3) as table:
+        os.environ["HYBRIDPS_MANAGER"] = name
+        for listed in ("", "2,0", "40"):
+            os.environ["HYBRIDPS_DEVICES"] = listed
+            pool = hybridps._abi.Pool(DEVICE + ":64MiB", None, None, 0, 0, None, -1, spill="none")
+            bundle = hybridps._abi.Bundle([pool.add("t", 0, 4096)], hybridps._abi.DEVICE, True)
+            pool.layout()
+            pool.access(bundle)
+            used = [table.use(device).used for device in range(table.devices)]
+            found[listed] = used.index(max(used))
+            pool.release(bundle)
+            pool.close()
+    return found
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(
-        json.dumps(
-            programs(int(sys.argv[2]), int(sys.argv[3])) if sys.argv[1] == "programs" else reuse()
-        )
-    )
+    what = {
+        "programs": lambda: programs(int(sys.argv[2]), int(sys.argv[3])),
+        "reuse": reuse,
+        "counted": counted,
+    }
+    print(json.dumps(what[sys.argv[1]]()))

@@ -50,7 +50,7 @@ static const char *const identity[] = {"GLOBAL_RANK",
                                        "MASTER_PORT"};
 
 /* Variables that a shell inside a job or beside a daemon would pass on. */
-static const char *const helios_own[] = {"RANK_TABLE_FILE", "HYBRIDPS_MANAGER"};
+static const char *const helios_own[] = {"RANK_TABLE_FILE", "HYBRIDPS_MANAGER", "HYBRIDPS_DEVICES"};
 
 /* Variables that describe the submitter's shell, terminal and machine, not the ranks. */
 static const char *const of_the_shell[] = {"PWD",

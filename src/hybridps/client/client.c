@@ -35,13 +35,27 @@ static uint64_t find_part(void *arg, bool on_host)
     return device < hl_manager_devices(t) ? hl_manager_part(t, device) : UINT64_MAX;
 }
 
-/* "cuda:3" is device 3 of the node's table; anything without a small number is device 0. */
+/* "cuda:3" is device 3; anything without a small number is device 0. */
 static int number_of(const char *device)
 {
     char *end;
     const char *colon = strchr(device, ':');
     long n = colon != NULL && strncmp(device, "cuda:", 5) == 0 ? strtol(colon + 1, &end, 10) : 0;
     return n > 0 && n < 1024 && (*end == '\0' || *end == ':') ? (int)n : 0;
+}
+
+/* The device's number in the node's table. A process that sees only some of the node's devices
+ * numbers them from 0; $HYBRIDPS_DEVICES then lists their numbers in the table. */
+static int table_number(int device)
+{
+    const char *at = getenv("HYBRIDPS_DEVICES");
+    for (int i = 0; at != NULL && i < device; i++) {
+        at = strchr(at, ',');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    char *end = NULL;
+    long n = at != NULL ? strtol(at, &end, 10) : -1;
+    return end != NULL && end != at && n >= 0 && n < HL_MANAGER_DEVICES - 1 ? (int)n : device;
 }
 
 /* The next use of a chunk by the record. The chunk needed last leaves first, as long as the
@@ -120,6 +134,8 @@ static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
 {
     HL_TRY(join_manager(h, o->manager));
     h->device = number_of(o->device);
+    if (o->manager == NULL && h->manager != NULL && strncmp(o->device, "cuda:", 5) == 0)
+        h->device = table_number(h->device);
     struct hl_chunk_pool_options pool = {.device = o->device,
                                          .copy = h->copy,
                                          .policy = o->policy != NULL ? o->policy : "opt",

@@ -142,6 +142,7 @@ TEST_IN(setup, teardown, what_the_job_says_stays)
     assert_int_equal(env_complete(&r->a, &r->spec), HL_OK);
     for (size_t i = 0; i < HL_ARRAY_LEN(keys); i++)
         assert_string_equal(variable(r, keys[i]), "mine");
+    assert_null(variable(r, "HYBRIDPS_DEVICES")); /* which devices are visible is not known */
 }
 
 TEST_IN(setup, teardown, what_the_node_does_not_know_is_not_set)
@@ -173,8 +174,19 @@ TEST_IN(setup, teardown, gpus_are_shown_by_the_machine_s_numbers_in_the_order_gi
     give_gpus(r, 0, 2, ids);
     assert_int_equal(env_complete(&r->a, &r->spec), HL_OK);
     assert_string_equal(variable(r, "CUDA_VISIBLE_DEVICES"), "2,0");
+    assert_string_equal(variable(r, "HYBRIDPS_DEVICES"), "0,1"); /* in the order of the slots */
     assert_string_equal(variable(r, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
     assert_string_equal(variable(r, "NCCL_SOCKET_IFNAME"), "eth7");
+}
+
+TEST_IN(setup, teardown, the_second_container_s_gpus_have_numbers_of_their_own_in_the_table)
+{
+    struct rig *r = *state;
+    static const char *const ids[] = {"0000:41:00.0"};
+    give_gpus(r, 1, 1, ids);
+    assert_int_equal(env_complete(&r->a, &r->spec), HL_OK);
+    assert_string_equal(variable(r, "CUDA_VISIBLE_DEVICES"), "1");
+    assert_string_equal(variable(r, "HYBRIDPS_DEVICES"), "2");
 }
 
 TEST_IN(setup, teardown, a_gpu_that_is_not_the_machine_s_hides_nothing)
@@ -184,6 +196,7 @@ TEST_IN(setup, teardown, a_gpu_that_is_not_the_machine_s_hides_nothing)
     give_gpus(r, 0, 2, ids);
     assert_int_equal(env_complete(&r->a, &r->spec), HL_OK);
     assert_null(variable(r, "CUDA_VISIBLE_DEVICES"));
+    assert_null(variable(r, "HYBRIDPS_DEVICES"));
     assert_null(variable(r, "CUDA_DEVICE_ORDER"));
 }
 
