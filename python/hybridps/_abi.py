@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import sys
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from helios import _loader
@@ -283,6 +284,7 @@ class Pool:
                  host_bytes: int, manager: str | None, prefetch: int, seed: int = 0,
                  spill: str | None = None, plan_ahead: int = 0,
                  heat: Sequence[float] | None = None, spill_pause_ms: int = 0) -> None:
+        self._h: c_void_p | None = None
         self.lib = load_library()
         for what, value, example in (("device", device, "emu:256MiB"), ("policy", policy, "opt"),
                                      ("mode", mode, "copy"),
@@ -304,7 +306,6 @@ class Pool:
                            seed, text[4], plan_ahead, *(heat if heat is not None else (0, 0, 0, 0)),
                            spill_pause_ms)
         handle = c_void_p()
-        self._h = None
         self.check(self.lib.hybridps_open(ctypes.byref(options), ctypes.byref(handle)))
         self._h = handle
         self._access, self._release = self.lib.hybridps_access, self.lib.hybridps_release
@@ -323,6 +324,11 @@ class Pool:
         handle, self._h = self._h, None
         if handle is not None:
             self.lib.hybridps_close(handle)
+
+    def __del__(self) -> None:
+        """Without a close: when no tensor shows its memory any more."""
+        if not sys.is_finalizing():
+            self.close()
 
     def add(self, name: str, kind: int, size: int) -> int:
         out = c_uint32()
@@ -386,8 +392,8 @@ class Pool:
     def serve_faults(self) -> None:
         """Show tensors that are used where their chunk is absent."""
         self.check(self.lib.hybridps_serve_faults(self._h))
-        python, pool = ctypes.pythonapi, self._h
-        self._unreadable = _Unreadable(lambda: self.lib.hybridps_settle(pool))
+        python, settle, pool = ctypes.pythonapi, self.lib.hybridps_settle, self._h
+        self._unreadable = _Unreadable(lambda: settle(pool))
         self.check(self.lib.hybridps_on_unreadable(
             self._h, python.Py_AddPendingCall, python.PyObject_IsTrue, id(self._unreadable),
             self._unreadable.text, len(self._unreadable.text)))

@@ -2,7 +2,8 @@
 
 Every view holds the Home of its chunk in that place. When the client is closed, memory that a
 user's tensor or array still shows passes to its Home, which frees it with the last of them. So
-nothing is copied, and everything that is still visible stays readable.
+nothing is copied, and everything that is still visible stays readable. Without a close, a Home
+keeps the whole pool.
 
 Before a tensor's content is replaced, Shown tells whether a user still shows it. If so the memory
 stays with the user unchanged, and the new content gets another tensor.
@@ -19,9 +20,10 @@ from ._tensors import memory_at
 class Home:
     """The memory of a chunk in one place."""
 
-    __slots__ = ("tensor", "kept", "__weakref__")
+    __slots__ = ("pool", "tensor", "kept", "__weakref__")
 
-    def __init__(self, tensor: int) -> None:
+    def __init__(self, pool: _abi.Pool, tensor: int) -> None:
+        self.pool = pool
         self.tensor = tensor  # a tensor of the chunk
         self.kept: tuple[Any, int, int] | None = None  # function, address, bytes
 
@@ -43,7 +45,7 @@ class Homes:
         home = self._of_tensor.get((tensor, where))
         if home is None:
             key = (self._pool.chunk(tensor)[0], where)
-            home = self._all.setdefault(key, Home(tensor))
+            home = self._all.setdefault(key, Home(self._pool, tensor))
             self._of_tensor[tensor, where] = home
         return home
 

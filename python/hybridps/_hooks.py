@@ -1,6 +1,7 @@
 """Hooks through which autograd reports a completed gradient."""
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -10,15 +11,21 @@ from ._slots import Slot
 from ._state import State
 
 
-def add(state: State, slot: Slot) -> Any:
-    """Have state.on_gradient called whenever a gradient of the slot is complete."""
-    param = slot.param
+def add(slot: Slot) -> Any:
+    """Have state.on_gradient called whenever a gradient of the slot is complete. The hook does not
+    keep the client alive."""
+    param, ref = slot.param, weakref.ref(slot)
+
+    def complete(*_: Any) -> None:
+        slot = ref()
+        if slot is not None:
+            slot.phases.state.on_gradient(slot)
+
     if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):  # torch 2.1
-        return torch.Tensor.register_post_accumulate_grad_hook(
-            param, lambda _: state.on_gradient(slot))
+        return torch.Tensor.register_post_accumulate_grad_hook(param, complete)
     with torch.enable_grad():
         node = param.expand_as(param).grad_fn.next_functions[0][0]
-    handle = node.register_hook(lambda *_: state.on_gradient(slot))
+    handle = node.register_hook(complete)
     handle.node = node  # alive as long as the hook
     return handle
 
@@ -41,5 +48,5 @@ def take_unseen(state: State) -> None:
     for slot in state.slots:
         if raw_grad(slot.param) is not None and slot.hook is not None and not is_apart(slot):
             slot.hook.remove()
-            slot.hook = add(state, slot)
+            slot.hook = add(slot)
             state.on_gradient(slot)

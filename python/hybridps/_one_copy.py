@@ -37,6 +37,7 @@ class OneCopy:
 
     def __init__(self, pool: _abi.Pool, group: Group) -> None:
         self._pool, self._group = pool, group
+        self._file = -1
         self._file = _open_file(group)
         self._owners: dict[int, int] = {}  # by chunk of gradients
         self._load = [0] * group.world
@@ -48,7 +49,12 @@ class OneCopy:
         self.begins = False  # true while parameters are being placed
 
     def close(self) -> None:
-        os.close(self._file)
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    def __del__(self) -> None:
+        self.close()
 
     def __enter__(self) -> None:
         """Within the block new parameters and gradients are shared."""

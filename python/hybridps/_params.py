@@ -7,8 +7,10 @@ reader may write it through ``p.grad.data``.
 """
 from __future__ import annotations
 
+import collections
 import functools
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,11 +54,25 @@ def move_back(slot: "Slot", value: torch.Tensor, grad: torch.Tensor | None) -> N
     set_grad(slot.param, grad)
 
 
-_slots: dict[int, "Slot"] = {}  # by id(parameter), which the slot keeps alive
+class _Known(weakref.ref):
+    """A managed parameter's slot, and the parameter's class then and those above, top first."""
+
+    __slots__ = ("key", "kinds")
+
+
+# By id(parameter), which the slot keeps alive. The slot belongs to its client, which is freed with
+# its model and optimizer, even if it was not closed.
+_known: dict[int, _Known] = {}
+_dropped: collections.deque[_Known] = collections.deque()  # of slots that were freed
+
+
+def slot_of(param: Any) -> "Slot | None":
+    known = _known.get(id(param))
+    return None if known is None else known()
 
 
 def _fetch(param: Any) -> None:
-    slot = _slots.get(id(param))
+    slot = slot_of(param)
     if slot is not None:
         slot.phases.fetch(slot)
 
@@ -67,7 +83,7 @@ def _fetch(param: Any) -> None:
 
 def _data(before: Any, top: bool) -> Any:
     def get(self: Any) -> torch.Tensor:
-        slot = _slots.get(id(self))
+        slot = slot_of(self)
         if slot is not None:
             slot.phases.look(slot)
             if top:
@@ -75,7 +91,7 @@ def _data(before: Any, top: bool) -> Any:
         return before.__get__(self, type(self))
 
     def put(self: Any, value: torch.Tensor) -> None:
-        slot = _slots.get(id(self)) if top else None
+        slot = slot_of(self) if top else None
         if slot is None:
             before.__set__(self, value)
         else:
@@ -86,7 +102,7 @@ def _data(before: Any, top: bool) -> Any:
 
 def _grad(before: Any, top: bool) -> Any:
     def get(self: Any) -> torch.Tensor | None:
-        slot = _slots.get(id(self))
+        slot = slot_of(self)
         if slot is not None:
             found = slot.phases.grad_of(slot)
             if top:
@@ -94,7 +110,7 @@ def _grad(before: Any, top: bool) -> Any:
         return before.__get__(self, type(self))
 
     def put(self: Any, value: torch.Tensor | None) -> None:
-        slot = _slots.get(id(self)) if top else None
+        slot = slot_of(self) if top else None
         if slot is None or not slot.phases.assign_grad(slot, value):
             before.__set__(self, value)
 
@@ -115,7 +131,7 @@ def _fetching(before: Any, _: bool) -> Any:
 def _accumulate_hook(before: Any, _: bool) -> Any:
     @functools.wraps(before)
     def method(self: Any, hook: Any) -> Any:
-        slot = _slots.get(id(self))
+        slot = slot_of(self)
         if slot is not None:
             slot.phases.state.refuse_grad_hook(slot.name)
         return before(self, hook)
@@ -125,7 +141,7 @@ def _accumulate_hook(before: Any, _: bool) -> Any:
 def _repr(before: Any, _: bool) -> Any:
     @functools.wraps(before)
     def method(self: Any, **kwargs: Any) -> str:
-        slot = _slots.get(id(self))
+        slot = slot_of(self)
         if slot is not None:
             slot.phases.taken(self)
         return before(self, **kwargs)
@@ -164,7 +180,6 @@ class _Class:
 
 
 _classes: dict[type, _Class] = {}
-_adopted: dict[int, list[type]] = {}  # by id(parameter): its class then and those above, top first
 _changing = threading.Lock()  # guards against clients in several threads
 
 
@@ -175,19 +190,28 @@ def _kinds(param: torch.Tensor) -> list[type]:
 
 def adopt(slot: "Slot") -> None:
     with _changing:
-        _adopted[id(slot.param)] = kinds = _kinds(slot.param)
-        for kind in kinds:
+        while _dropped:
+            _forget(_dropped.popleft())
+        known = _Known(slot, _dropped.append)
+        known.key, known.kinds = id(slot.param), _kinds(slot.param)
+        for kind in known.kinds:
             if kind not in _classes:
-                _classes[kind] = _Class(kind, kind is kinds[0])
+                _classes[kind] = _Class(kind, kind is known.kinds[0])
             _classes[kind].managed += 1
-        _slots[id(slot.param)] = slot
+        _known[known.key] = known
 
 
 def give_back(slot: "Slot") -> None:
     with _changing:
-        if _slots.pop(id(slot.param), None) is None:
-            return
-        for kind in _adopted.pop(id(slot.param))[::-1]:
-            _classes[kind].managed -= 1
-            if _classes[kind].managed == 0:
-                _classes.pop(kind).restore()
+        known = _known.get(id(slot.param))
+        if known is not None:
+            _forget(known)
+
+
+def _forget(known: _Known) -> None:
+    if _known.get(known.key) is known:
+        del _known[known.key]
+    for kind in known.kinds[::-1]:
+        _classes[kind].managed -= 1
+        if _classes[kind].managed == 0:
+            _classes.pop(kind).restore()

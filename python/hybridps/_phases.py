@@ -654,7 +654,7 @@ class Phases:
         for slot in slots:
             slot.show_grad_host()
             slot.grad_bundle = Bundle([slot.gradient], DEVICE, True)
-            slot.hook = _hooks.add(self.state, slot)
+            slot.hook = _hooks.add(slot)
 
     def end(self) -> HybridPSError | None:
         """Give parameters and gradients separate memory again. Returns an earlier error."""

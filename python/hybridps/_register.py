@@ -173,9 +173,10 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
                                 "model with a batch before it is managed" + state.facts())
         if id(param) in state.by_param or param.numel() == 0:
             continue
-        if id(param) in _params._slots:
+        other = _params.slot_of(param)
+        if other is not None:
             raise HybridPSError(f"parameter {name} is registered already, with the client of "
-                                f"{_params._slots[id(param)].phases.state.device}" + state.facts())
+                                f"{other.phases.state.device}" + state.facts())
         if getattr(param, "_post_accumulate_grad_hooks", None):
             state.refuse_grad_hook(name)
         if type(raw_data(param)).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:

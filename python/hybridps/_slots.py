@@ -16,7 +16,7 @@ class Slot:
                  "grad_device", "grad_bundle", "has_grad", "version", "grad_version", "written",
                  "suspect", "states", "units", "hook", "cuda", "held", "bundle", "reuse", "owner",
                  "addresses", "home", "grad_home", "grad_shown", "given", "write", "unreduced",
-                 "away", "came", "there", "left", "writes")
+                 "away", "came", "there", "left", "writes", "__weakref__")
 
     def __init__(self, phases: Any, param: torch.nn.Parameter, name: str) -> None:
         self.phases, self.param, self.name = phases, param, name

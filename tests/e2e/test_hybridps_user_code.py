@@ -4,6 +4,7 @@ with less device memory than the model's parameters take, or is refused by name.
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pathlib
 import pickle
@@ -12,6 +13,7 @@ import tempfile
 import threading
 import unittest
 import warnings
+import weakref
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import needs  # noqa: E402
@@ -518,6 +520,38 @@ class Parts(Code):
             return out + results + several(model, optimizer)
 
         self.same(use)
+
+    @unittest.skipIf(hasattr(torch, "compile"), "this has not run with torch 2")
+    def test_a_client_that_is_not_closed_ends_with_its_model(self):
+        def trained(manage=True):
+            torch.manual_seed(3)
+            model = layers()
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+            client = hybridps.manage(model, optimizer, device="emu:56KiB") if manage else None
+            train(model, optimizer, data(3))
+            return weakref.ref(client.state.pool) if client else None, model, optimizer
+
+        expected = bits(list(trained(manage=False)[1].parameters()))
+        for keep in ("nothing", "views", "parameters", "optimizer"):
+            with self.subTest(keep):
+                pool, model, optimizer = trained()
+                kept = {
+                    "nothing": [],
+                    "views": [p.detach() for p in model.parameters()],
+                    "parameters": list(model.parameters()),
+                    "optimizer": optimizer.param_groups[0]["params"],
+                }[keep]
+                del model, optimizer
+                gc.collect()
+                self.assertEqual(pool() is None, keep == "nothing")
+                with hybridps.manage(layers(), None, device="emu:56KiB"):
+                    pass  # what takes memory next does not get theirs
+                if kept:
+                    self.assertEqual(bits(kept), expected)
+                kept.clear()
+                gc.collect()
+                self.assertIsNone(pool())
+        self.assertNotIn("data", vars(nn.Parameter))  # no class of parameters is changed any more
 
     def test_what_can_not_be_managed_is_refused_by_name(self):
         model = layers()
