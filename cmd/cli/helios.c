@@ -1,5 +1,6 @@
 /* helios: the command line. A command is a row of the table below; its function is in a folder next
  * to this file. */
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -371,9 +372,26 @@ static void print_error(const char *text)
     fprintf(stderr, "helios: %s\n", line);
 }
 
+/* After --help there is no text. */
+static bool is_done(hl_status st)
+{
+    return st == HL_OK || (st == HL_ECANCELED && hl_error_text()[0] == '\0');
+}
+
+/* What the caller has closed must not become a file or a connection of ours: printing there fails.
+ */
+static void hold_standard_fds(void)
+{
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", modes[fd]);
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli = {0};
+    hold_standard_fds();
     setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX == 1)
         setlocale(LC_CTYPE, "C.UTF-8");
@@ -381,11 +399,11 @@ int main(int argc, char **argv)
     hl_log_init("helios", HL_LOG_WARN);
     hl_error_clear();
     hl_status st = run_command(&cli, argc - 1, argv + 1);
-    if (st != HL_OK && hl_error_text()[0] != '\0') /* empty after --help */
+    if (is_done(st))
+        st = cli_flush();
+    if (st != HL_OK && hl_error_text()[0] != '\0')
         print_error(hl_error_text());
-    int code = st == HL_OK || (st == HL_ECANCELED && hl_error_text()[0] == '\0') ? 0
-               : cli.usage_failed || cli.undecided                               ? 2
-                                                                                 : 1;
+    int code = is_done(st) ? 0 : cli.usage_failed || cli.undecided ? 2 : 1;
     cli_fini(&cli);
     return code;
 }

@@ -171,6 +171,20 @@ class Usage(unittest.TestCase):
         )
         self.assertEqual(done.stderr, "")
 
+    def test_what_can_not_be_written_is_an_error(self):
+        for command in ("--version", "help", "list --help", "conf --config /dev/null"):
+            for to in (">/dev/full", ">&-"):
+                done = subprocess.run(
+                    f"exec {HELIOS} {command} {to}",
+                    shell=True,
+                    text=True,
+                    capture_output=True,
+                    check=False,
+                    timeout=60,
+                )
+                self.assertEqual(done.returncode, 1, (command, to))
+                self.assertIn("stdout", done.stderr, (command, to))
+
     def test_control_characters_of_others_never_reach_the_terminal(self):
         nasty = "a\x1b[31mb\x07c\x9b31md\u202ee\nf"
         done = helios(nasty)

@@ -54,7 +54,7 @@ void cli_output_setup(bool wide)
                      term != NULL && strcmp(term, "dumb") != 0;
 }
 
-static hl_status flush_stdout(void)
+hl_status cli_flush(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return HL_OK;
@@ -165,7 +165,7 @@ hl_status cli_print_json(json_t *value)
         return hl_fail(HL_ENOMEM, "out of memory for the result");
     print_json_text(text);
     fputc('\n', stdout);
-    return flush_stdout();
+    return cli_flush();
 }
 
 hl_status cli_print_value(const struct hl_api_type *type, const void *value)
@@ -449,7 +449,7 @@ hl_status cli_table_print(struct cli_table *t)
     *t = (struct cli_table){0};
     if (failed)
         return hl_fail(HL_ENOMEM, "out of memory for the table");
-    return flush_stdout();
+    return cli_flush();
 }
 
 const char *cli_plural(uint64_t count)
