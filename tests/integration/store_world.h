@@ -394,15 +394,20 @@ static void wait_nodes(struct world *w, int n)
     }
 }
 
-static void wait_l3(struct world *w)
+static void wait_l3_is(struct world *w, bool wanted)
 {
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
-    for (int ready = 0; !ready; poll(NULL, 0, 10)) {
+    for (bool ready = !wanted; ready != wanted; poll(NULL, 0, 10)) {
         json_t *r = must(w, CONTROLLER, "clusterInfo", NULL);
         ready = strcmp(hl_json_str(json_object_get(r, "info"), "l3State", ""), "ready") == 0;
         json_decref(r);
         assert_true(hl_now_ns() < end);
     }
+}
+
+static void wait_l3(struct world *w)
+{
+    wait_l3_is(w, true);
 }
 
 static void world_begin(struct world *w, const struct world_opts *o)

@@ -305,6 +305,27 @@ TEST(a_drop_whose_other_copy_can_not_be_confirmed_says_why)
     world_end(&w);
 }
 
+/* The pool's daemon is away: its copy may be in the same failure domain as the one that stays. */
+TEST(a_pool_that_does_not_answer_lets_no_copy_go_that_durability_needs)
+{
+    struct world w;
+    world_begin(&w, &together);
+    world_end_daemon(&w, NODE1, SIGTERM);
+    world_arg(&w, NODE1, "--host-id", "elsewhere");
+    world_start(&w, NODE1);
+    wait_nodes(&w, NODES);
+    struct hl_id id = make_shard(&w, SIZE, 13);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    json_decref(copy_to(&w, id, "node-1", "L2", "read"));
+    set_option(&w, "versions.durability", "two");
+    world_end_daemon(&w, L3D, SIGKILL);
+    wait_l3_is(&w, false);
+    assert_int_equal(try_drop(&w, id, "node-1", "L2"), HL_ECONFLICT);
+    assert_non_null(strstr(hl_error_text(), "versions.durability=two"));
+    assert_int_equal(copies_known(&w, id, "node-1", "L2"), 1);
+    world_end(&w);
+}
+
 TEST(a_removed_version_leaves_nothing_on_any_node)
 {
     struct world w;

@@ -352,7 +352,8 @@ size_t copies_holders(struct hl_controller *c, const struct hl_shard_rec *s,
     size_t n = 0;
     if (hl_shard_is_pooled(s) && !is_without(q, HL_API_TIER_L3, NULL) &&
         !copy_is_hidden(c, s->id, HL_API_TIER_L3, NULL))
-        add_holder(c, (struct place){.tier = HL_API_TIER_L3}, true, true, out, max, &n);
+        add_holder(c, (struct place){.tier = HL_API_TIER_L3}, true, pool_info(c) != NULL, out, max,
+                   &n); /* while its daemon is silent, its failure domain is not known either */
     if (hl_shard_is_archived(s) && !is_without(q, HL_API_TIER_L4, NULL))
         add_holder(c, (struct place){.tier = HL_API_TIER_L4}, true, true, out, max, &n);
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next) {
