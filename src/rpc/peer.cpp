@@ -308,6 +308,7 @@ class PeerCore final : public Core, public kj::TaskSet::ErrorHandler
     kj::Promise<capnp::Response<AnyPointer>> begin(std::shared_ptr<ClientCall> call,
                                                    std::shared_ptr<uint64_t> number);
     kj::Promise<capnp::Response<AnyPointer>> send(ClientCall &call);
+    kj::Promise<void> expire(std::shared_ptr<ClientCall> call);
     void answered(ClientCall &call, capnp::Response<AnyPointer> response);
     void failed(ClientCall &call, const kj::Exception &e, uint64_t number);
 
@@ -463,13 +464,26 @@ void PeerCore::failed(ClientCall &call, const kj::Exception &e, uint64_t number)
     call.finish(outcome_of(e));
 }
 
+/* Times the call out at its deadline. KJ's timer counts from the last time that its loop waited, so
+ * on a busy thread it fires early. */
+kj::Promise<void> PeerCore::expire(std::shared_ptr<ClientCall> call)
+{
+    uint64_t now = hl_now_ns();
+    if (now >= call->deadline_ns) {
+        call->time_out();
+        return kj::READY_NOW;
+    }
+    return runtime->timer()
+        .afterDelay((int64_t)(call->deadline_ns - now) * kj::NANOSECONDS)
+        .then([this, call] { return expire(call); });
+}
+
 /* The answer and the timer race; the loser is dropped, and the call is removed from `active`. */
 void PeerCore::start(const std::shared_ptr<ClientCall> &call)
 {
-    uint64_t now = hl_now_ns();
     if (closed)
         return call->finish({HL_ECANCELED, "the peer was closed"});
-    if (now >= call->deadline_ns)
+    if (hl_now_ns() >= call->deadline_ns)
         return call->time_out();
     if (tasks.get() == nullptr)
         tasks = kj::heap<kj::TaskSet>(*this);
@@ -478,10 +492,7 @@ void PeerCore::start(const std::shared_ptr<ClientCall> &call)
     auto work = begin(call, number).then([this, call](capnp::Response<AnyPointer> &&response) {
         answered(*call, kj::mv(response));
     });
-    auto limit = runtime->timer()
-                     .afterDelay((int64_t)(call->deadline_ns - now) * kj::NANOSECONDS)
-                     .then([call] { call->time_out(); });
-    tasks->add(work.exclusiveJoin(kj::mv(limit))
+    tasks->add(work.exclusiveJoin(expire(call))
                    .catch_([this, call, number](kj::Exception &&e) { failed(*call, e, *number); })
                    .attach(kj::defer([this, call] { active.erase(call); })));
 }

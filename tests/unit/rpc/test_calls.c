@@ -153,16 +153,24 @@ TEST(asynchronous_calls_complete_once_each_on_their_loop)
     assert_int_equal(t.ok + t.failed, 501);
 }
 
+/* A busy machine may not get as far as sending it in time, which the error says. */
+static void call_in_vain(struct rig *r, const json_t *params)
+{
+    uint64_t until = hl_now_ns() + RIG_PATIENCE_MS * HL_NS_PER_MS;
+    do {
+        uint64_t start = hl_now_ns();
+        assert_int_equal(rpc_json_call(r->peer, "getModel", params, 100, NULL), HL_ETIMEDOUT);
+        assert_in_range((hl_now_ns() - start) / HL_NS_PER_MS, 100, 5000);
+        assert_error_has("no answer within 100 ms (Controller.getModel at ");
+    } while (strncmp(hl_error_text(), "connect to ", 11) == 0 && hl_now_ns() < until);
+}
+
 TEST(a_deadline_ends_the_wait_and_the_late_answer_is_dropped)
 {
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "Controller", models);
     json_t *hold = json_pack("{s: s}", "name", "hold");
-    uint64_t start = hl_now_ns();
-    assert_int_equal(rpc_json_call(r.peer, "getModel", hold, 100, NULL), HL_ETIMEDOUT);
-    uint64_t took_ms = (hl_now_ns() - start) / HL_NS_PER_MS;
-    assert_in_range(took_ms, 90, 5000); /* the clock of timers is the last time that was looked */
-    assert_error_has("no answer within 100 ms (Controller.getModel at ");
+    call_in_vain(&r, hold);
     struct hl_rpc_call *late = rig_take(&r);
     rpc_json_reply(late, json_pack("{s: {s: i}}", "model", "tp", 7));
     json_t *result = NULL;
