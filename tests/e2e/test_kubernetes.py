@@ -110,8 +110,9 @@ class OnScriptedServer(gang_scripted.Scripted, Gangs, Recovery, Engines, unittes
         self.server.refusals = [["vcjobs", "POST", 1000, away]]
         c = self.start_cluster()
         job = c.submit(self.text())
-        wait_for(
-            "the reason", lambda: "etcd has no leader" in c.job(job)["containers"][0]["message"]
+        wait_for(  # a job that is not placed yet has no containers
+            "the reason",
+            lambda: any("etcd has no leader" in k["message"] for k in c.job(job)["containers"]),
         )
         self.assertEqual(c.job(job)["state"], "starting")
         self.server.refusals.clear()
