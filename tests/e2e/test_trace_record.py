@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
 sys.dont_write_bytecode = True
 
 from support import checkpoints  # noqa: E402
-from support.cluster import BUILD, HELIOS, Cluster  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster, wait_for  # noqa: E402
 
 os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
 from helios import _abi  # noqa: E402
@@ -107,6 +108,11 @@ class TraceRecord(unittest.TestCase):
         self.assertEqual(recording.returncode, code, err)
         return out, err
 
+    def accesses(self):
+        """How many reads the Controller has been told of."""
+        text = self.c.run("metrics", "controller").stdout
+        return int(re.search(r"^helios_accesses_total (\d+)$", text, re.M)[1])
+
     def rows(self, text):
         rows = list(csv.DictReader(text.splitlines()))
         times = [float(r["t_seconds"]) for r in rows]
@@ -182,13 +188,15 @@ class TraceRecord(unittest.TestCase):
         gone = self.c.take(checkpoints.llama(self.c.dir / "gone", seed=5)[0], "--tp", 1, "--pp", 1)
         client = self.client("node-1")
         listed = client.request_shards(gone, -1, 0, 0).shards
+        before = self.accesses()
         bytes(client.map(listed[0]).buffer())
-        time.sleep(1)  # these reads were reported; the following ones will not be for some seconds
+        # its following reads are not reported for five seconds from then on, or until it is closed
+        wait_for("the report of its first read", lambda: self.accesses() > before)
         recording = self.record(out, "--for", "5s")
-        self.read("node-1", 1)
         for shard in listed:
             bytes(client.map(shard).buffer())
         self.c.json("model", "rm", gone)
+        self.read("node-1", 1)
         client.close()
         _, err = recording.communicate(timeout=60)
         self.assertEqual(recording.returncode, 1)

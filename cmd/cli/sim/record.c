@@ -83,12 +83,11 @@ static hl_status recording_ask(struct recording *r)
 }
 
 /* True: the recording is over. The first signal ends the recorded time; the next one ends the wait
- * for processes that have not reported yet. */
-static bool recording_ended(struct recording *r, int *stops_seen)
+ * for processes that have not reported yet. stop: a signal came before the Controller was asked
+ * last, so that its time, r->now_ms, is not before the signal's. */
+static bool recording_ended(struct recording *r, bool stop)
 {
     struct hl_recorder *t = &r->recorder;
-    bool stop = stops > *stops_seen;
-    *stops_seen = stops;
     if (r->now_ms >= t->end_ms)
         return stop || (!r->more && r->now_ms - t->end_ms >= SETTLE_MS);
     if (!stop)
@@ -105,18 +104,20 @@ static bool recording_ended(struct recording *r, int *stops_seen)
 static hl_status recording_follow(struct recording *r)
 {
     struct patience patience = {.limit_ms = PATIENCE_MS};
-    int seen = 0;
+    int seen = 0, before;
     do {
-        if (!r->more)
+        before = seen;
+        if (!r->more && stops == seen)
             poll(NULL, 0, POLL_MS);
+        seen = stops;
         hl_status st = recording_ask(r);
         if (st == HL_OK)
             patience_regain(&patience);
-        else if (stops > seen)
+        else if (stops > before)
             return st;
         else
             HL_TRY(patience_lose(&patience, r->cli, st));
-    } while (!recording_ended(r, &seen));
+    } while (!recording_ended(r, seen > before));
     return HL_OK;
 }
 
