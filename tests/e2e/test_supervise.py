@@ -191,10 +191,11 @@ class Supervise(unittest.TestCase):
         os.truncate(pool, size // 2)
         entry = wait_for("the daemon's end", lambda: self.doc(c)["l3d"].get("end"), seconds=60)
         self.assertEqual(entry["how"], "ended with status 1")
+        log = c.state / "log" / "l3d.log"
         self.assertRegex(
-            (c.state / "log" / "l3d.log").read_text(),
-            f"truncated by another program.* has={size // 2} had={size}",
+            log.read_text(), f"truncated by another program.* has={size // 2} had={size}"
         )
+        wait_for("what to do", lambda: "; remove the file" in log.read_text(), seconds=60)
 
     def test_an_agent_outlives_a_table_of_chunks_that_is_cut_short(self):
         c = self.cluster()

@@ -129,6 +129,14 @@ static hl_status make_pool(struct hl_pool *pool, const struct hl_pool_options *o
 
 /* ---- an existing file ------------------------------------------------------------------------ */
 
+/* Completes the failure that this thread reported last. */
+static hl_status fail_unusable(hl_status st)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    return hl_fail(st, "%.900s; remove the file and lose its shards", text);
+}
+
 static hl_status map_existing(struct hl_pool *pool, const struct hl_pool_options *o,
                               uint64_t capacity, uint64_t file_size)
 {
@@ -139,7 +147,10 @@ static hl_status map_existing(struct hl_pool *pool, const struct hl_pool_options
     pool->file_size = file_size;
     pool->guard = hl_map_guard_add(base, file_size, pool->fd, true);
     const struct hl_pool_super *s = base;
-    HL_TRY(pool_super_check(s, file_size, pool->path));
+    hl_status st = pool_super_check(s, file_size, pool->path);
+    if (st == HL_ECORRUPT)
+        return fail_unusable(st);
+    HL_TRY(st);
     if (s->capacity != capacity)
         return hl_fail(HL_EINVAL,
                        "pool %s holds %s (%" PRIu64 " bytes) but %s (%" PRIu64
