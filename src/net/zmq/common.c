@@ -12,6 +12,7 @@
 #define RECONNECT_MS      50
 #define RECONNECT_MAX_MS  400
 #define CONNECT_MS        1000
+#define HANDSHAKE_MS      10000
 #define UNACKED_MS        3000 /* a connection with older unacknowledged TCP data is dead */
 #define KEEPALIVE_IDLE_S  5
 #define KEEPALIVE_EVERY_S 2
@@ -88,6 +89,7 @@ hl_status hl_mig_socket(void *ctx, int type, int v6, void **out)
         {ZMQ_RECONNECT_IVL, RECONNECT_MS},
         {ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS},
         {ZMQ_CONNECT_TIMEOUT, CONNECT_MS},
+        {ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS},
         {ZMQ_TCP_MAXRT, UNACKED_MS},
         {ZMQ_TCP_KEEPALIVE, 1},
         {ZMQ_TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S},

@@ -37,10 +37,8 @@
 #include "net/zmq/inbox.h"
 #include "net/zmq/zstd.h"
 
-#define DEFAULT_WINDOW   ((uint64_t)16 << 20)
-#define DEFAULT_MAX_OPEN 16
-#define DEFAULT_KEEP_MS  30000
-#define WINDOW_MIN       2u /* chunks: one on the wire while another is being placed */
+#define DEFAULT_KEEP_MS 30000
+#define WINDOW_MIN      2u /* chunks: one on the wire while another is being placed */
 
 /* Used by one thread, without a lock; only the counters of hl_mig_inbox are atomic. */
 struct migration {
@@ -92,8 +90,8 @@ hl_status hl_mig_inbox_create(const struct hl_migrate_server_opts *o, struct hl_
     if (in == NULL)
         return hl_fail(HL_ENOMEM, "migration receiver: out of memory");
     in->sink = o->sink;
-    in->window = o->window_bytes > 0 ? o->window_bytes : DEFAULT_WINDOW;
-    in->max_open = o->max_open > 0 ? o->max_open : DEFAULT_MAX_OPEN;
+    in->window = o->window_bytes > 0 ? o->window_bytes : HL_MIG_WINDOW;
+    in->max_open = o->max_open > 0 ? o->max_open : HL_MIG_MAX_OPEN;
     in->keep_ns = (uint64_t)(o->keep_ms > 0 ? o->keep_ms : DEFAULT_KEEP_MS) * HL_NS_PER_MS;
     hl_status st = hl_mig_unpack_create(&in->unpack);
     if (st != HL_OK) {

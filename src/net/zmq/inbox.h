@@ -18,6 +18,8 @@
 #include "net/zmq/migrate.h"
 
 #define HL_MIG_REMEMBERED 64
+#define HL_MIG_WINDOW     ((uint64_t)16 << 20) /* defaults of hl_migrate_server_opts */
+#define HL_MIG_MAX_OPEN   16
 
 struct hl_mig_inbox;
 

@@ -16,9 +16,9 @@
 /* clang-format off */
 #define ZMQ_CALLS(X)                                                                               \
     X(zmq_bind) X(zmq_close) X(zmq_connect) X(zmq_ctx_new) X(zmq_ctx_set) X(zmq_ctx_term)          \
-    X(zmq_curve_public) X(zmq_getsockopt) X(zmq_msg_close) X(zmq_msg_data) X(zmq_msg_init)         \
-    X(zmq_msg_init_data) X(zmq_msg_init_size) X(zmq_msg_more) X(zmq_msg_recv) X(zmq_msg_send)      \
-    X(zmq_msg_size) X(zmq_poll) X(zmq_send) X(zmq_setsockopt) X(zmq_socket)                        \
+    X(zmq_curve_public) X(zmq_getsockopt) X(zmq_msg_close) X(zmq_msg_data) X(zmq_msg_get)          \
+    X(zmq_msg_init) X(zmq_msg_init_data) X(zmq_msg_init_size) X(zmq_msg_more) X(zmq_msg_recv)      \
+    X(zmq_msg_send) X(zmq_msg_size) X(zmq_poll) X(zmq_send) X(zmq_setsockopt) X(zmq_socket)        \
     X(zmq_socket_monitor) X(zmq_strerror) X(zmq_z85_encode)
 
 /* clang-format on */
@@ -44,6 +44,7 @@ hl_status hl_zmq_load(void) HL_CHECK;
 #define zmq_getsockopt     zmq_calls.zmq_getsockopt
 #define zmq_msg_close      zmq_calls.zmq_msg_close
 #define zmq_msg_data       zmq_calls.zmq_msg_data
+#define zmq_msg_get        zmq_calls.zmq_msg_get
 #define zmq_msg_init       zmq_calls.zmq_msg_init
 #define zmq_msg_init_data  zmq_calls.zmq_msg_init_data
 #define zmq_msg_init_size  zmq_calls.zmq_msg_init_size

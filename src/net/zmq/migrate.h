@@ -19,8 +19,10 @@
  *          time.
  * Units:   bytes, milliseconds; checksums are those of base/crc32.h.
  * Limits:  HL_MIG_CHUNK_MIN..HL_MIG_CHUNK_MAX per chunk, HL_MIG_CHUNKS_MAX chunks. Bytes in flight
- *          to one server: max(window_bytes, 2 chunks of every open migration). Identities are not
- *          checked and nothing is encrypted: use it only in a network of trusted hosts.
+ *          to one server: max(window_bytes, 2 chunks of every open migration). A peer has 10 s for
+ *          ZeroMQ's handshake, and is disconnected if it sends more without the end of a message
+ *          than any sender has in flight. Without the cluster's secret (auth/secret.h) identities
+ *          are not checked and nothing is encrypted: use it only in a network of trusted hosts.
  */
 #ifndef HL_NET_MIGRATE_H
 #define HL_NET_MIGRATE_H
@@ -60,6 +62,9 @@ struct hl_migrate_server_opts {
     struct hl_net_put_handler sink;
     uint64_t window_bytes; /* credit of all senders combined; 0 = 16 MiB */
     unsigned max_open;     /* unfinished migrations; 0 = 16 */
+    /* 0 = a quarter of the process' descriptors, 64 to 4096. Of more, the oldest that has sent
+     * nothing yet is closed; if there is none, the newest */
+    unsigned max_connections;
     int keep_ms; /* an unfinished migration is aborted after this time without a message; 0 = 30000
                   */
     int io_threads; /* of libzmq; 0 = 1; 2 pay off above 25 Gbit/s */

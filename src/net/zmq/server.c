@@ -2,7 +2,8 @@
  *
  * libzmq can't receive into our memory: a frame lands in a buffer of libzmq's and the inbox copies
  * it to its place, computing the CRC in the same pass. The credit bounds how many such buffers can
- * pile up; for peers that ignore it, the queue limit does.
+ * pile up. For peers that ignore it, the queue limit does, and the watch ends a message without
+ * end.
  *
  *     libzmq's threads        serve_migrations                     any thread
  *     sockets of peers -->    take_parts --> inbox --> send_reply    address: constant
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -38,6 +40,10 @@
 #define TICK_MS    100 /* how often abandoned migrations are searched for */
 #define PARTS      3   /* routing id, header, payload */
 #define RESOLVE_MS 3000
+#define BACKLOG    1024
+
+#define LEAST_CONNECTIONS 64
+#define MOST_CONNECTIONS  4096
 
 struct hl_migrate_server {
     struct hl_mig_inbox *inbox;
@@ -93,6 +99,8 @@ static void send_reply(struct hl_migrate_server *s, zmq_msg_t *to, const struct 
 static void on_message(struct hl_migrate_server *s, struct parts *p)
 {
     struct hl_mig_reply reply;
+    if (p->count > 1)
+        hl_mig_watch_heard(&s->watch, zmq_msg_get(&p->msg[1], ZMQ_SRCFD));
     if (p->count != 2 && p->count != PARTS) {
         hl_mig_inbox_count_refused(s->inbox);
         return;
@@ -127,6 +135,7 @@ static void *serve_migrations(void *arg)
         hl_mig_inbox_add_refused(s->inbox, hl_mig_watch_take(&s->watch));
         if (hl_now_ns() >= next_tick) {
             hl_mig_inbox_expire(s->inbox, hl_now_ns());
+            hl_mig_watch_tend(&s->watch);
             next_tick = hl_now_ns() + TICK_MS * HL_NS_PER_MS;
         }
     }
@@ -154,18 +163,44 @@ static hl_status context_start(struct hl_migrate_server *s, int io_threads)
     return HL_OK;
 }
 
+/* A quarter of the descriptors that the process may have: its files and other servers need some. */
+static unsigned connections_by_limit(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur / 4 > MOST_CONNECTIONS)
+        return MOST_CONNECTIONS;
+    return files.rlim_cur / 4 < LEAST_CONNECTIONS ? LEAST_CONNECTIONS
+                                                  : (unsigned)(files.rlim_cur / 4);
+}
+
+/* A connection carries one migration at a time: its credit, and what was sent before there was any.
+ * Twice that is a peer that keeps to none. */
+static struct hl_mig_watch watch_limits(const struct hl_migrate_server_opts *o)
+{
+    uint64_t window = o->window_bytes > 0 ? o->window_bytes : HL_MIG_WINDOW;
+    uint64_t each = 2 * window + 4 * (uint64_t)HL_MIG_CHUNK_MAX;
+    unsigned open = o->max_open > 0 ? o->max_open : HL_MIG_MAX_OPEN;
+    return (struct hl_mig_watch){
+        .most = o->max_connections > 0 ? o->max_connections : connections_by_limit(),
+        .unread_each = each,
+        .unread_all = open * each,
+    };
+}
+
 /* Binds, and learns the port if any was requested; the host stays as it was written. */
 static hl_status bind_to(struct hl_migrate_server *s, const struct hl_migrate_server_opts *o)
 {
     char endpoint[HL_MIG_ENDPOINT_MAX], bound[HL_MIG_ENDPOINT_MAX];
     size_t len = sizeof(bound);
-    int v6, queue = QUEUE_MAX;
+    int v6, queue = QUEUE_MAX, backlog = BACKLOG;
     struct hl_addr a;
     HL_TRY(hl_addr_resolve(o->listen, RESOLVE_MS, &a));
     HL_TRY(hl_mig_endpoint(o->listen, RESOLVE_MS, endpoint, &v6));
     HL_TRY(hl_mig_socket(s->ctx, ZMQ_ROUTER, v6, &s->sock));
+    s->watch = watch_limits(o);
     HL_TRY(hl_mig_watch_start(&s->watch, s->ctx, s->sock));
     if (zmq_setsockopt(s->sock, ZMQ_RCVHWM, &queue, sizeof(queue)) != 0 ||
+        zmq_setsockopt(s->sock, ZMQ_BACKLOG, &backlog, sizeof(backlog)) != 0 ||
         zmq_bind(s->sock, endpoint) != 0 ||
         zmq_getsockopt(s->sock, ZMQ_LAST_ENDPOINT, bound, &len) != 0)
         return hl_fail(HL_EUNAVAIL,
@@ -173,6 +208,7 @@ static hl_status bind_to(struct hl_migrate_server *s, const struct hl_migrate_se
                        o->listen, zmq_strerror(errno));
     struct hl_host_port x;
     HL_TRY(hl_host_port_split(bound + strlen("tcp://"), &x));
+    s->watch.port = x.port;
     hl_addr_format(&a, x.port, s->address);
     return HL_OK;
 }

@@ -25,18 +25,34 @@ hl_status hl_mig_socket(void *ctx, int type, int v6, void **out) HL_CHECK;
 hl_status hl_mig_post(void *sock, const struct hl_mig_frame *frame, const void *payload,
                       atomic_uint *busy) HL_CHECK;
 
-/* Counts the connections to a receiver's socket whose handshake fails. */
+struct hl_mig_link;
+
+/* The connections to a receiver's socket: bounds them and counts those that are refused. One
+ * thread. */
 struct hl_mig_watch {
     void *told; /* socket on which libzmq reports them; NULL: nothing is watched */
+    /* set by the caller */
+    unsigned port;
+    unsigned most;        /* connections */
+    uint64_t unread_each; /* bytes that a connection may receive without a whole message */
+    uint64_t unread_all;  /* all connections together */
+    /* the watch's own */
+    struct hl_mig_link *links; /* by descriptor, oldest first */
+    unsigned open;             /* of them, without those that were cut */
+    unsigned refused;
     uint64_t warn_ns;
 };
 
 /* Call before the socket is bound. Close `sock` before stopping the watch. */
 hl_status hl_mig_watch_start(struct hl_mig_watch *w, void *ctx, void *sock) HL_CHECK;
 void hl_mig_watch_stop(struct hl_mig_watch *w);
-/* Counts the events since the last call (helios_fault_total); returns how many connections were
- * refused. */
+/* Handles the events since the last call (helios_fault_total); returns how many connections were
+ * refused or cut. */
 unsigned hl_mig_watch_take(struct hl_mig_watch *w);
+/* A message came over the connection with this descriptor; -1: over one of them. */
+void hl_mig_watch_heard(struct hl_mig_watch *w, int number);
+/* Cuts connections that send a message without end. */
+void hl_mig_watch_tend(struct hl_mig_watch *w);
 
 /* The connections of a sender: `bulk` carries the chunks and their answers, `pulse` only pings, so
  * that a slow link with megabytes queued in front of a ping is not mistaken for a dead receiver. */
