@@ -187,9 +187,20 @@ static hl_status make_schema(struct lite *l)
                    "set up");
 }
 
+/* The environments of jobs are in it, and its directory may be open to other users. SQLite gives
+ * the files beside it the same mode, and reports what is wrong with the path. The lock is held: no
+ * other descriptor of this process has locks that the close would release. */
+static void create_private(const struct lite *l)
+{
+    int fd = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        close(fd);
+}
+
 static hl_status set_up(struct lite *l)
 {
     HL_TRY(take_lock(l));
+    create_private(l);
     int rc = sqlite3_open_v2(l->path, &l->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
     if (rc != SQLITE_OK)
         return db_failed(l, rc, "open");

@@ -221,7 +221,7 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
     int n = snprintf(g->logs, sizeof(g->logs), "%s/logs", o->state_dir);
     if (n < 0 || (size_t)n >= sizeof(g->logs) - HL_JOB_ID_MAX - 64)
         return hl_fail(HL_EINVAL, "the path of the state directory is too long");
-    return hl_dir_make(g->logs, 0755);
+    return hl_dir_make(g->logs, 0700);
 }
 
 static hl_status gangs_open(struct gangs *g, const struct hl_kube_opts *opts)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static void what_was_committed_is_there_after_reopening(void **state)
@@ -328,6 +329,21 @@ static void records_of_the_first_schema_are_read(void **state)
     assert_value(r, "job/2", "2");
 }
 
+/* It has the environments of jobs, and this directory may be open to others. */
+static void other_users_cannot_read_it(void **state)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-lock"};
+    struct rig *r = *state;
+    struct stat sb;
+    put(r, "a", "1");
+    for (size_t i = 0; i < HL_ARRAY_LEN(suffixes); i++) {
+        char name[128];
+        snprintf(name, sizeof(name), "%s%s", r->path, suffixes[i]);
+        assert_int_equal(stat(name, &sb), 0);
+        assert_int_equal(sb.st_mode & 0777, 0600);
+    }
+}
+
 static void a_directory_that_is_missing_is_named(void **state)
 {
     (void)state;
@@ -358,6 +374,7 @@ int main(void)
         WITH_STORE(a_value_that_is_no_json_names_its_key),
         WITH_STORE(a_flipped_bit_costs_its_record_and_no_other),
         WITH_STORE(a_record_of_another_key_is_damaged),
+        WITH_STORE(other_users_cannot_read_it),
         WITH_STORE(records_of_the_first_schema_are_read),
         cmocka_unit_test(a_directory_that_is_missing_is_named),
     };
