@@ -238,6 +238,21 @@ hl_status hl_dir_make(const char *path, mode_t mode)
     return HL_OK;
 }
 
+hl_status hl_dir_make_private(const char *path)
+{
+    struct stat sb;
+    HL_TRY(hl_dir_make(path, 0700));
+    HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &sb) != 0)
+        return fail_errno("look at directory", path);
+    if (sb.st_uid != geteuid())
+        return hl_fail(HL_EPERM,
+                       "directory %s belongs to user %u, not to user %u, who wants to keep private "
+                       "files there; choose another one, or chown it",
+                       path, (unsigned)sb.st_uid, (unsigned)geteuid());
+    return fchmod(fd, 0700) == 0 ? HL_OK : fail_errno("chmod 0700", path);
+}
+
 /* Takes ownership of dir_fd. Returns 0, or -1 with errno. */
 static int remove_below(int dir_fd, int depth)
 {

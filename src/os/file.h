@@ -45,6 +45,9 @@ hl_status hl_file_check_private(int fd, const char *path) HL_CHECK;
 
 /* Make the directory and its parents; an existing one is fine. */
 hl_status hl_dir_make(const char *path, mode_t mode) HL_CHECK;
+/* The same, and no other user may enter it, even if it existed. HL_EPERM if it is another user's,
+ * who could let himself in again. */
+hl_status hl_dir_make_private(const char *path) HL_CHECK;
 /* A string that identifies a directory on its host, whatever its path; "" if it can't be read. Its
  * time of birth is part of it where the file system has one: inode numbers are used again. */
 void hl_dir_identity(const char *path, char *out, size_t size);

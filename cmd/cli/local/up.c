@@ -277,12 +277,12 @@ static hl_status locked_up(struct local *l, struct local_cluster *out,
  * if an earlier release has created it. */
 static hl_status make_private(const char *state)
 {
+    static const char *const parts[] = {"", "/" LOCAL_RUN, "/log"};
     char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s/" LOCAL_RUN, state);
-    HL_TRY(hl_dir_make(path, 0700));
-    if (chmod(state, 0700) != 0)
-        return hl_fail(hl_status_of_errno(errno), "chmod 0700 %s: %m; does it belong to you?",
-                       state);
+    for (size_t i = 0; i < HL_ARRAY_LEN(parts); i++) {
+        snprintf(path, sizeof(path), "%s%s", state, parts[i]);
+        HL_TRY(hl_dir_make_private(path));
+    }
     return HL_OK;
 }
 
@@ -290,16 +290,12 @@ hl_status local_up(const struct local_opts *opts, struct local_cluster *out,
                    struct hl_api_local_start *start)
 {
     struct local *l = calloc(1, sizeof(*l));
-    char path[PATH_MAX];
     if (l == NULL)
         return hl_fail(HL_ENOMEM, "out of memory starting the cluster");
     l->opts = opts;
     hl_status st = local_find_programs(l);
-    snprintf(path, sizeof(path), "%s/log", opts->state);
     if (st == HL_OK)
         st = make_private(opts->state);
-    if (st == HL_OK)
-        st = hl_dir_make(path, 0700);
     if (st == HL_OK)
         st = locked_up(l, out, start);
     free(l);

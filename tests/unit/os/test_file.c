@@ -44,6 +44,28 @@ TEST_IN(setup, teardown, a_written_file_is_read_back_and_leaves_no_other)
     assert_int_equal(mkdir(dir, 0700), 0);
 }
 
+TEST_IN(setup, teardown, a_private_directory_is_closed_to_others)
+{
+    struct stat sb;
+    assert_int_equal(mkdir(in_dir("open"), 0755), 0);
+    assert_int_equal(hl_dir_make_private(in_dir("open")), HL_OK);
+    assert_int_equal(stat(in_dir("open"), &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0700);
+    assert_int_equal(hl_dir_make_private(in_dir("new/below")), HL_OK);
+    assert_int_equal(stat(in_dir("new/below"), &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0700);
+}
+
+TEST_IN(setup, teardown, a_directory_of_another_user_is_not_private)
+{
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(mkdir(in_dir("theirs"), 0700), 0);
+    assert_int_equal(chown(in_dir("theirs"), 1, 1), 0);
+    assert_int_equal(hl_dir_make_private(in_dir("theirs")), HL_EPERM);
+    assert_non_null(strstr(hl_error_text(), "theirs"));
+}
+
 TEST_IN(setup, teardown, a_link_laid_in_the_way_is_not_written_through)
 {
     struct hl_buf text = HL_BUF(64);
