@@ -254,15 +254,21 @@ static hl_status add_job_mounts(struct hl_args *args, const struct hl_container_
     return HL_OK;
 }
 
-/* These variables would affect the command itself, so their values are passed as arguments. */
+/* These variables would affect the command itself, so their values are passed as arguments, which
+ * every user of the machine can read. So no more than needed: GOOGLE_API_KEY is none of Go's. */
 static bool is_for_command(const char *name)
 {
-    static const char *const prefixes[] = {"DOCKER_", "CONTAINER", "LD_",  "XDG_",     "GO",
-                                           "HTTP",    "http",      "NO_P", "no_proxy", "TMPDIR"};
+    static const char *const prefixes[] = {
+        "DOCKER_", "CONTAINER", "LD_",     "XDG_", "HTTP_P", "HTTPS_P", "http_p",  "https_p",
+        "NO_P",    "no_proxy",  "GODEBUG", "GOGC", "GOMAX",  "GOMEM",   "GOTRACE", "GOCOVER"};
+    static const char *const names[] = {"PATH", "HOME", "TMPDIR"};
     for (size_t i = 0; i < HL_ARRAY_LEN(prefixes); i++)
         if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
-    return strcmp(name, "PATH") == 0 || strcmp(name, "HOME") == 0;
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
 }
 
 static void add_env(struct hl_args *args, struct hl_args *env, const struct hl_env *vars)

@@ -170,6 +170,8 @@ static char *make_command(const struct row *row)
     assert_string_equal(devices.note, "");
     assert_int_equal(hl_env_set(&env, "GLOBAL_RANK", "5"), HL_OK);
     assert_int_equal(hl_env_set(&env, "TOKEN", "a secret"), HL_OK);
+    assert_int_equal(hl_env_set(&env, "GOOGLE_API_KEY", "another one"), HL_OK);
+    assert_int_equal(hl_env_set(&env, "GODEBUG", "netdns=go"), HL_OK);
     assert_int_equal(hl_env_set(&env, "PATH", "/opt/bin:/bin"), HL_OK);
     assert_int_equal(hl_env_set(&env, "HELIOS_STORE_SOCKET", "/run/helios/l2.sock"), HL_OK);
     assert_int_equal(hl_env_set(&env, "HELIOS_L3_SOCKET", "/dev/shm/l3.sock"), HL_OK);
