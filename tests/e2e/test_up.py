@@ -131,6 +131,25 @@ class Down(Case):
             finally:
                 other.kill()
 
+    @unittest.skipUnless(os.geteuid() == 0, "another user's directory takes root")
+    def test_a_directory_of_another_user_is_refused(self):
+        for part in ("", "run", "log"):
+            with self.subTest(part), tempfile.TemporaryDirectory(prefix="helios-theirs-") as state:
+                theirs = pathlib.Path(state, part)
+                theirs.mkdir(exist_ok=True)
+                os.chown(theirs, 65534, 65534)
+                done = subprocess.run(
+                    [HELIOS, "--state", state, "up"],
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    check=False,
+                    env={"HELIOS_CONFIG": ""},
+                )
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn(str(theirs), done.stderr)
+                self.assertFalse(pathlib.Path(state, "cluster.json").exists())
+
     def test_keep_and_purge_exclude_each_other(self):
         self.assertIn("--purge", self.cluster().refuse("down", "--keep", "--purge", code=2))
 
