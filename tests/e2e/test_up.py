@@ -1,5 +1,6 @@
 """`helios up`, `down` and the configuration: what is kept, what is removed,
 what repeated or failed starts do."""
+import fcntl
 import json
 import os
 import pathlib
@@ -40,6 +41,14 @@ def pool_of(state):
     for byte in str(state).encode():
         value = (value ^ byte) * 1099511628211 % (1 << 64)
     return pathlib.Path(f"/dev/shm/helios-{os.getuid()}-{value:016x}.pool")
+
+
+def holds(pid, path):
+    """The process has the file open."""
+    try:
+        return any(f.samefile(path) for f in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:  # one that it has closed meanwhile
+        return False
 
 
 class Case(unittest.TestCase):
@@ -96,6 +105,23 @@ class Down(Case):
         self.assertFalse(pool.exists())
 
     @unittest.skipUnless(os.geteuid() == 0, "another user's process takes root")
+    def test_a_down_that_waited_for_another_one_finds_nothing_to_do(self):
+        c = self.cluster()
+        c.state.mkdir()
+        file = c.state / "cluster.json"
+        file.write_text(json.dumps({"nodes": 0, "pool": str(c.dir / "pool")}))
+        lock = os.open(c.state / "lock", os.O_CREAT | os.O_RDWR)
+        self.addCleanup(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with subprocess.Popen(
+            [HELIOS, "--state", c.state, "down"], stdout=subprocess.PIPE, env=c.env, text=True
+        ) as down:
+            wait_for("its turn", lambda: holds(down.pid, c.state / "lock"))
+            file.unlink()
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            self.assertIn("there is no cluster", down.communicate(timeout=60)[0])
+        self.assertEqual(down.returncode, 0)
+
     def test_nothing_is_removed_from_under_a_daemon_that_can_not_be_stopped(self):
         nobody = 65534
         with tempfile.TemporaryDirectory(prefix="helios-nobody-") as directory, subprocess.Popen(

@@ -229,14 +229,17 @@ hl_status local_down(struct hl_rpc *rpc, const char *state, enum local_down mode
     struct hl_api_local_stop result = {
         .state = state, .pool_bytes = -1, .models = -1, .versions = -1, .jobs = -1};
     hl_status st = local_find(state, &c);
+    if (st == HL_OK)
+        st = local_lock(state, LOCAL_LOCK_MS, &lock);
+    if (st == HL_OK) { /* meanwhile a daemon was started, or another `down` has removed all */
+        local_cluster_fini(&c);
+        st = local_find(state, &c);
+    }
     if (st == HL_ENOENT) {
         *out = result;
         return HL_OK;
     }
     HL_TRY(st);
-    HL_TRY(local_lock(state, LOCAL_LOCK_MS, &lock));
-    local_cluster_fini(&c); /* the supervisor may have started a daemon before it ended */
-    HL_TRY(local_find(state, &c));
     result.removed = mode == LOCAL_DOWN_PURGE || (mode == LOCAL_DOWN && local_runs(&c.doc));
     result.kept = !result.removed;
     use_secret(&c.doc);
