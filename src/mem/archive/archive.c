@@ -518,8 +518,8 @@ void archive_seen(struct hl_archive *a, struct hl_id id, uint64_t size)
     pthread_mutex_unlock(&a->lock);
 }
 
-static hl_status check_shards(struct hl_archive *a, const struct hl_archive_ref *refs, size_t n,
-                              hl_archive_missed missed, void *arg)
+static hl_status check_page(struct hl_archive *a, const struct hl_archive_ref *refs, size_t n,
+                            hl_archive_missed missed, void *arg)
 {
     for (size_t i = 0; i < n; i++) {
         struct hl_archive_entry e;
@@ -537,20 +537,15 @@ static hl_status check_shards(struct hl_archive *a, const struct hl_archive_ref 
     return HL_OK;
 }
 
-/* A list only finds the shards that need no look: it may be older than a put, and what is not in it
- * may be missing because the whole archive is. */
-hl_status hl_archive_check(struct hl_archive *a, hl_archive_missed missed, void *arg)
+hl_status archive_check_shards(struct hl_archive *a, hl_archive_missed missed, void *arg)
 {
     struct hl_archive_ref page[CHECK_PAGE];
     uint64_t cursor = 0;
-    a->check_round++;
-    if (a->ops->list != NULL)
-        HL_TRY(a->ops->list(a));
     do {
         size_t n = hl_archive_page(a, &cursor, page, HL_ARRAY_LEN(page));
-        HL_TRY(check_shards(a, page, n, missed, arg));
+        HL_TRY(check_page(a, page, n, missed, arg));
     } while (cursor != 0);
-    return archive_check_trash(a);
+    return HL_OK;
 }
 
 void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out)

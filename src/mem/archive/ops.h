@@ -109,9 +109,10 @@ void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const
 hl_status archive_read_claim(struct hl_archive *a) HL_CHECK;
 /* Accepts arbitrary bytes. True: they name an owner; otherwise `out` is untouched. */
 hl_status archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out) HL_CHECK;
-/* trash.c */
-/* The part of hl_archive_check that concerns the trash. */
+/* The two parts of hl_archive_check, after the list: archive.c, trash.c */
+hl_status archive_check_shards(struct hl_archive *a, hl_archive_missed missed, void *arg) HL_CHECK;
 hl_status archive_check_trash(struct hl_archive *a) HL_CHECK;
+/* trash.c */
 void archive_trash_fini(struct hl_archive *a);
 void archive_entries_fini(struct hl_archive *a);
 
