@@ -230,8 +230,8 @@ static hl_status sum_up(struct hl_archive *a, struct hl_id id, uint64_t size, ui
     return HL_OK;
 }
 
-/* Something has the shard's name already. Only if that is the shard itself, which others have put
- * back after the index forgot it, it makes way: nobody knows whether it is on disk. */
+/* Something has the shard's name already. It makes way only if it is the shard itself, which others
+ * have put back after the index forgot it. It is written again, because it may not be on disk. */
 static hl_status put_again(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
                            uint32_t crc)
 {
