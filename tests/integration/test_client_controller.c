@@ -611,7 +611,9 @@ TEST(a_shard_that_only_a_node_without_a_data_port_has_is_said_to_be_there)
     pthread_mutex_lock(&boss.lock);
     json_array_append_new(boss.copies, json_pack("{s:s s:s}", "tier", "L2", "node", "node-7"));
     json_array_append_new(boss.nodes,
-                          json_pack("{s:{s:s} s:s}", "node", "name", "node-7", "state", "ready"));
+                          json_pack("{s:{s:s s:s s:s s:s} s:s}", "node", "name", "node-7",
+                                    "agentAddress", "127.0.0.1:1", "incarnation", "1", "executor",
+                                    "process", "state", "ready"));
     pthread_mutex_unlock(&boss.lock);
     assert_int_equal(helios_get(c, (helios_id){.hi = 1, .lo = 2}, buf, sizeof(buf)), HELIOS_ENOENT);
     assert_non_null(strstr(hl_error_text(), "only in the L2 of node node-7"));
