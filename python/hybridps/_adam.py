@@ -110,12 +110,22 @@ def refresh_master(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]]) -> No
     """Copy what others wrote to a 16-bit parameter to its master."""
     master = own.get("master")
     changed = slot.suspect or slot.param._version != slot.version
-    if master is None or not changed or slot.gone:
-        return
+    if master is not None and changed and not slot.gone:
+        _copy_written(slot, slot.host, master[1])
+
+
+def keep_written(slot: "Slot") -> None:
+    """The same for a parameter on the device, before its gradient takes its place."""
+    if slot.suspect and slot.master is not None:
+        tensor, host = slot.master
+        with slot.phases.state.pool.on_host(tensor, write=True):
+            _copy_written(slot, slot.view(slot.tensor, DEVICE).to(host.device), host)
+
+
+def _copy_written(slot: "Slot", values: torch.Tensor, master: torch.Tensor) -> None:
     with torch.no_grad():
-        host = master[1]
-        differs = slot.host != host.to(slot.host.dtype)
-        host[differs] = slot.host[differs].float()
+        differs = values != master.to(values.dtype)
+        master[differs] = values[differs].float()
     slot.suspect = False
 
 

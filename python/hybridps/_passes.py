@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _abi, _hooks, _wrappers
 from ._abi import DEVICE, HybridPSError
+from ._adam import keep_written
 from ._params import raw_grad, set_grad
 from ._phases import Phases
 from ._slots import Slot
@@ -186,6 +187,8 @@ class Passes:
         held = not (slot.reuse or slot.away) and any([unit.calls for unit in slot.units])
         if not held:
             self.state.pool.access(slot.grad_bundle)
+        if slot.reuse:
+            keep_written(slot)
         if slot.given is not None and not slot.has_grad:
             self._begin_with(slot)
         if slot.grad_device is None:

@@ -245,6 +245,36 @@ class SixteenBits(unittest.TestCase):
         for mine, theirs in zip(model.parameters(), plain.parameters()):
             self.assertTrue(torch.equal(mine.grad, theirs.grad))
 
+    def test_values_that_are_written_stay_where_gradients_take_their_place(self):
+        def write(model):
+            with torch.no_grad():
+                model.layers[1].weight.mul_(1.25)
+
+        def write_in_forward(model):
+            def once(layer, _):
+                handle.remove()
+                layer.weight.data = layer.weight.data * 1.25
+
+            handle = model.layers[1].register_forward_pre_hook(once)
+
+        x = torch.ones(2, WIDTH)
+        for change in (write, write_in_forward):
+            results = []
+            for gradients in ("separate", "reuse"):
+                model = mixed(torch.bfloat16)
+                optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+                way = {"device": "emu:128KiB", "chunk_bytes": 8192, "gradients": gradients}
+                with hybridps.manage(model, optimizer, **way):
+                    for step in range(4):
+                        if step == 2:
+                            change(model)
+                        optimizer.zero_grad(set_to_none=True)
+                        model(x).square().mean().backward()
+                        optimizer.step()
+                results.append(model)
+            with self.subTest(change.__name__):
+                self.same(*results)
+
     def test_what_gradients_in_the_place_of_parameters_rule_out_is_said(self):
         model = mixed(torch.bfloat16)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
