@@ -129,7 +129,7 @@ typedef struct helios_shard_list {
                              and why; "" = nothing */
 } helios_shard_list;
 
-/* The shards of model/version at (pp, tp). version -1: the newest visible version that is complete.
+/* The shards of model/version at (pp, tp). version -1: the newest visible version that is whole.
  * helios_map and helios_map_private fail with HELIOS_ECORRUPT when the shard they find differs in
  * size or checksum from the list. HELIOS_EINVAL when the model is the rank's own ($HELIOS_MODEL)
  * and was imported with a number of virtual stages other than $VIRTUAL_PIPELINE_PARALLEL_SIZE.

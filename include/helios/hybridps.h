@@ -301,8 +301,8 @@ HELIOS_API void hybridps_free_text(char *text);
  * the transport and however an array is cut into calls. Every wait has a deadline, and a dead rank
  * is detected before it. After a failure of another rank (deadline, death, a different call there)
  * the group is lost: each further call fails with HELIOS_EUNAVAIL and says why. A call of no bytes
- * returns without waiting for the others: it is no barrier, and all ranks must give the same size.
- * Calls after fork() fail.
+ * returns without waiting for the others: it is not a barrier, and all ranks must give the same
+ * size. Calls after fork() fail.
  */
 typedef struct hybridps_group hybridps_group;
 

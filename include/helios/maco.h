@@ -45,7 +45,7 @@ extern "C" {
 /* What a task does. The numbers are those of MACO's maco_types.h. In each line: inputs -> outputs;
  * dims; aux. */
 enum maco_task_type {
-    MACO_TASK_TERMINATE = 0, /* never inferred from memory: only a published slot ends a worker */
+    MACO_TASK_TERMINATE = 0, /* reserved: graphs and plans with it are refused */
     MACO_TASK_NOP = 1,
     /* A[M,K], B[K,N](, bias[N]) -> C = alpha op(A) op(B) + beta C (+ bias);
      * M, N, K, lda, ldb, ldc, transA, transB; alpha, beta */
@@ -65,7 +65,7 @@ enum maco_task_type {
      * dtype of Y; alpha, beta */
     MACO_TASK_ELEMENTWISE = 120,
     MACO_TASK_CUSTOM_COMPUTE = 150, /* a function of the caller */
-    /* X -> Y, may be one; count (low, high 32 bits), op (enum maco_reduce), peer or root, tag,
+    /* X -> Y, which may be X; count (low, high 32 bits), op (enum maco_reduce), peer or root, tag,
      * ranks. count is the number of X's elements, except: in REDUCE_SCATTER that of Y, one rank's
      * share; in ALLGATHER that of X, also one rank's; in ALL_TO_ALL what goes to each rank. These
      * three must give the group's number of ranks, the others may. SEND has no Y, RECV no X */
@@ -157,7 +157,7 @@ typedef struct maco_range {
     uint64_t first, bytes;
 } maco_range;
 
-/* A function of the caller: It returns 0, or a negative HELIOS_E... code, which ends the run. A
+/* A function of the caller. It returns 0, or a negative HELIOS_E... code, which ends the run. A
  * worker calls it (CUSTOM_COMPUTE) or the group's proxy (CUSTOM_COMM). */
 typedef int (*maco_function)(void *arg, const maco_task *task);
 

@@ -17,7 +17,7 @@
  * Locks:   keep.lock --> a tier's own --> the pool's. lock and queue_lock are taken alone; what is
  *          called under lock only takes locks for moments (hl_rpc_open, hl_put_queue_open).
  *
- * A job: submitted --same copy is under way--> its call waits for that one
+ * A job: submitted --same copy is in flight--> its call waits for that one
  *            '----> queued --> running --> ended, answered on the loop
  *            '----> a call that is stopped: the job ends when no other one waits for it
  * Stopping sets `stopping` and each job's `stop`: queued jobs are taken and fail at once, running

@@ -4,14 +4,14 @@
  * schema and for the parameters and results of every method, and tables that describe them. The
  * functions here are driven by these tables.
  *
- * A text is never NULL in what was decoded, unless it is $optional and JSON had no such member; in
- * what is given, NULL means "". Lists are an array and its count. All zero is the schema's default,
- * but for a field whose preset is named there.
+ * A decoded text is never NULL, unless it is $optional and JSON had no such member. In a struct
+ * that the caller fills, NULL means "". A list is an array and its count. All zero is the schema's
+ * default, except where the schema gives a field a preset.
  *
  * Owns:    nothing; values live in the arena that is given, or are borrowed from their maker.
  * Threads: any; the tables are constant.
- * Errors:  HL_EINVAL (a field of the wrong type, unknown or missing, a word or number that its enum
- *          has not: the text has its path, as "field containers[3].state: ..."), HL_ENOMEM.
+ * Errors:  HL_EINVAL (a field is unknown, missing or of the wrong type, or its enum lacks the word
+ *          or number: the text has its path, such as "field containers[3].state: ..."), HL_ENOMEM.
  * Units:   as the schema names them.
  * Limits:  JSON nests at most 64 deep; it has no integers above 2^63-1.
  */
@@ -60,7 +60,7 @@ struct hl_api_list {
 
 struct hl_api_type;
 
-/* How people see a field whose plain value says little to them. */
+/* How a field is shown to people if its plain value says little to them. */
 enum hl_api_shown {
     HL_API_SHOWN_PLAIN,
     HL_API_SHOWN_HEX,
@@ -68,8 +68,8 @@ enum hl_api_shown {
     HL_API_SHOWN_TEXT,
 };
 
-/* Of an enum: what JSON and people call its values, in their order. A first word of "" stands for a
- * value that was not said. */
+/* An enum: what JSON and people call its values, in their order. If the first word is "", it stands
+ * for an absent value. */
 struct hl_api_enum {
     const char *name; /* of the enum, in a message: "tier kind" */
     const char *const *words;
@@ -81,7 +81,7 @@ struct hl_api_field {
     size_t offset;
     enum hl_api_kind kind; /* of the field, or of a list's elements */
     bool list;
-    bool required; /* empty, absent or not said is an error */
+    bool required; /* an empty or absent value is an error */
     /* Of JSON, as api/v1/helios.capnp says. */
     bool optional;
     bool map;
@@ -114,15 +114,15 @@ struct hl_api_interface {
     size_t method_count;
 };
 
-/* Bytes that an element of the field's list takes, or the field itself if it is none. */
+/* Size of an element of the field's list, or of the field itself if it is not a list. */
 size_t hl_api_element_size(const struct hl_api_field *field);
 
 /* "?" for an unknown value. */
 const char *hl_api_enum_word(const struct hl_api_enum *e, int value);
 /* -1: unknown. */
 int hl_api_enum_find(const struct hl_api_enum *e, const char *word);
-/* HL_EINVAL: "unknown tier 'L5' (expected L1, L2, L3 or L4)". hl_api_X_parse of api/types.h are
- * made of it. */
+/* HL_EINVAL: "unknown tier 'L5' (expected L1, L2, L3 or L4)". The functions hl_api_X_parse of
+ * api/types.h call it. */
 hl_status hl_api_enum_parse(const struct hl_api_enum *e, const char *word, int *out) HL_CHECK;
 #define HL_API_UNKNOWN_MAX 640
 /* That sentence into out[HL_API_UNKNOWN_MAX]; returns out. */
@@ -132,15 +132,15 @@ const char *hl_api_enum_unknown(const struct hl_api_enum *e, const char *word, c
 hl_status hl_api_copy(const struct hl_api_type *type, const void *from, struct hl_arena *arena,
                       void *to) HL_CHECK;
 
-/* A new object with every field but the optional ones that were not said. NULL: out of memory. */
+/* A new object with every field except absent optional ones. NULL: out of memory. */
 json_t *hl_api_to_json(const struct hl_api_type *type, const void *value);
-/* The same for people: fields are as $shown says. It can't be read back. */
+/* The same for people: fields are shown as $shown says. It can't be read back. */
 json_t *hl_api_show(const struct hl_api_type *type, const void *value);
 /* Absent and null members get the default. `to` is untouched on failure. */
 hl_status hl_api_from_json(const struct hl_api_type *type, const json_t *json,
                            struct hl_arena *arena, void *to) HL_CHECK;
-/* The same of a record in a store: members that the type has not are left out, for a newer release
- * may have written them. */
+/* The same for a record of a store: unknown members are skipped, because a newer release may have
+ * written them. */
 hl_status hl_api_record_from_json(const struct hl_api_type *type, const json_t *json,
                                   struct hl_arena *arena, void *to) HL_CHECK;
 

@@ -266,7 +266,7 @@ static void tell_cut(const char *model, const struct hl_api_controller_request_s
     *(r->queued ? &told->queued : &told->made) = true;
 }
 
-/* Waits until the version is cut for that split. The deadline starts anew whenever bytes were made
+/* Waits until the version is cut for that split. The deadline restarts whenever bytes were made
  * since the last answer, for this cut or for those before it. */
 static hl_status request_cut(struct operation *op,
                              const struct hl_api_controller_request_shards_params *p,

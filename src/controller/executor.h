@@ -98,7 +98,7 @@ struct job {
     bool held, stepped;            /* job_events_hold is active; events came since then */
     struct hl_job_actions actions; /* the actions of these events */
     bool marked;                   /* the planner sees its slots as held */
-    bool *starting;                /* per container: a start call is under way */
+    bool *starting;                /* per container: a start call is in flight */
     unsigned char *table_sent;     /* per container: jobs/rank_tables.c */
     const struct job_executor *executor;
     /* what its placement depends on (jobs/queue.c); NULL = not known yet */

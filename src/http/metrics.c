@@ -40,7 +40,7 @@ struct hl_metrics {
     struct hl_metrics_opts opts;
     struct MHD_Daemon *http;
     pthread_mutex_t lock;          /* guards silent, silent_count */
-    int silent[HL_METRICS_SILENT]; /* descriptors without a request under way, oldest first */
+    int silent[HL_METRICS_SILENT]; /* descriptors without a request in flight, oldest first */
     size_t silent_count;
     char address[300];
 };

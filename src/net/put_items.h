@@ -1,7 +1,7 @@
 /* net/put_items.h - the objects of one put call: packed into batches, and settled as answers
  * arrive.
  *
- * Owns:    nothing; items, their bytes and their words are belong to the caller.
+ * Owns:    nothing; items, their bytes and their words belong to the caller.
  * Threads: one at a time, as the client.
  * Errors:  hl_put_items_settle_list returns false for bytes that are not the results it expects.
  * Units:   bytes.

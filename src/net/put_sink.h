@@ -8,8 +8,8 @@
  * Limits:  the results of a batch fit in HL_WIRE_LIST_MAX; texts are truncated or omitted to make
  *          them fit.
  *
- *     begin --bytes land--> commit        an object is stored only when its checksum is the
- *        '-----------------> abort        sender's; a batch that is broken anywhere stores nothing
+ *     begin --all bytes--> commit         an object is stored only when its checksum is the
+ *        '----------------> abort         sender's; a batch that is broken anywhere stores nothing
  */
 #ifndef HL_NET_PUT_SINK_H
 #define HL_NET_PUT_SINK_H

@@ -37,7 +37,7 @@ static inline int hl_mutex_lock_until(pthread_mutex_t *lock, uint64_t until_ns)
 {
     struct timespec t = {.tv_sec = (time_t)(until_ns / 1000000000),
                          .tv_nsec = (long)(until_ns % 1000000000)};
-#if defined(__SANITIZE_THREAD__) /* it does not know clocklock, nor a timedlock of the dead's */
+#if defined(__SANITIZE_THREAD__) /* it lacks clocklock, and timedlock of robust mutexes */
     int rc;
     struct timespec now;
     while ((rc = pthread_mutex_trylock(lock)) == EBUSY &&

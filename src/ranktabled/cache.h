@@ -51,8 +51,8 @@ struct cached_job {
     unsigned hash;          /* of both names */
     char map[256];          /* its ConfigMap */
     bool dirty;             /* must be judged again */
-    bool writing;           /* a request is under way; changes wait for its end */
-    bool gone;              /* deleted while a request was under way */
+    bool writing;           /* a request is in flight; changes wait for its end */
+    bool gone;              /* deleted while a request was in flight */
     uint64_t not_before_ns; /* earliest time of the next request, after a failure */
     unsigned tries;
     enum hl_ranktable_state state;
@@ -69,7 +69,7 @@ struct cached_map {
     char seen[CACHE_VERSION_MAX];    /* the last one that the server reported */
     char *text;                      /* value of HL_RANKTABLE_KEY; NULL = none */
     bool unread;                     /* a version exists that is neither ours nor read */
-    bool reading;                    /* a request is under way */
+    bool reading;                    /* a request is in flight */
     bool fresh;                      /* read in this round: try a write, even if `seen` differs */
     uint64_t not_before_ns;          /* earliest time of the next read, after a failure */
     unsigned tries;

@@ -31,7 +31,7 @@ struct hl_ranktabled {
     struct cache cache;
     /* Called after a ConfigMap was read: judges the jobs that waited for it. */
     void (*was_read)(struct hl_ranktabled *d, struct cached_map *map);
-    unsigned calls; /* requests under way */
+    unsigned calls; /* requests in flight */
     bool stopping;
     bool goes_on; /* a turn of judging was interrupted; the next one is posted */
     unsigned long rounds, writes, conflicts, failures, reads, events;

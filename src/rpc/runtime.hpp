@@ -68,7 +68,7 @@ class Locked
 };
 
 /* Something that lives on the KJ thread: the inner half of a server or a peer. The C handle, calls
- * under way and the Runtime refer to it. After its shutdown it has nothing of KJ any more, so any
+ * in flight and the Runtime refer to it. After its shutdown it has nothing of KJ any more, so any
  * thread may drop the last reference. */
 class Core
 {

@@ -73,7 +73,7 @@ struct copies {
     struct orphan *orphans;
     struct copy_task *tasks;         /* that run */
     struct kept_manifest *manifests; /* by id: of the last sweep */
-    int manifest_puts;               /* under way */
+    int manifest_puts;               /* in flight */
     bool manifest_trouble;           /* trouble_is_new */
     struct hl_api_pool_info *pool;   /* as last heard, in pool_arena; NULL = L3 silent */
     struct hl_arena pool_arena;

@@ -12,7 +12,7 @@
  *
  * States, all changed on the loop's thread:
  *
- *     step under way --answer HL_OK--> at = next; the next step, or done(HL_OK)
+ *     step in flight --answer HL_OK--> at = next; the next step, or done(HL_OK)
  *         |--HL_EEXIST--> the same goal by its holder: what was sent is there already
  *         |--an error of the source (hl_copy_blames_source)--> begin again from the next source
  *         |--any other error, no source left, deadline over, stopped--> done(st) with its text

@@ -91,7 +91,7 @@ bool jobs_hold_containers(const struct hl_controller *c, const struct node *n,
 bool jobs_want_container(const struct hl_controller *c, const char *id);
 /* The node has a new Agent: sends it the rank tables again. */
 void rank_tables_resend(struct hl_controller *c, const char *node);
-/* The node has other addresses: makes the tables of its jobs anew, and sends them to all nodes. */
+/* The node has other addresses: recreates its jobs' rank tables and sends them to all nodes. */
 void rank_tables_renew(struct hl_controller *c, const char *node);
 
 /* ---- what is asked ---- */

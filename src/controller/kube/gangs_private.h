@@ -83,7 +83,7 @@ struct gangs {
     struct hl_kube_table pods;       /* by name, of our namespace */
     struct hl_kube_table groups;     /* PodGroups, by the name of their Volcano Job */
     struct hl_kube_table topologies; /* NodeResourceTopologies, by the name of the node */
-    unsigned calls;                  /* under way */
+    unsigned calls;                  /* in flight */
     void (*answered)(struct job *j); /* called when a request of the job has ended */
     bool reconcile_posted;           /* a reconciliation of what is stale is posted */
     struct hl_volcano_opts volcano;

@@ -64,7 +64,7 @@ static void securing_forget(struct version_securing *x)
     free(x);
 }
 
-/* The entry is removed before the ranks are answered, because each of them may start anew. */
+/* The entry is removed before the ranks are answered, because each of them may start again. */
 static void securing_answer(struct version_securing *x, hl_status st, const char *text)
 {
     struct secure_waiter *list = x->waiters;

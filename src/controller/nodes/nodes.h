@@ -41,7 +41,7 @@ struct node_store {
     bool listing, listed, list_again;
     /* the inventory is complete; copies that it lacks are being looked for */
     bool list_ended, pruning;
-    unsigned drops;      /* under way */
+    unsigned drops;      /* in flight */
     bool rdma;           /* a copy on it came by one-sided reads */
     struct copy *copies; /* all its copies */
 };
@@ -60,7 +60,7 @@ struct node_drained {
 
 /* What a silent Agent still runs, according to another Agent of its machine. */
 struct node_strays {
-    bool asked;  /* a call is under way */
+    bool asked;  /* a call is in flight */
     bool listed; /* ids are known: such an Agent starts nothing more */
     struct hl_api_text_list ids;
     struct hl_arena arena;

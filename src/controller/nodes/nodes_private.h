@@ -13,7 +13,7 @@
 
 struct nodes {
     struct node *table;          /* by name */
-    struct node *gone;           /* forgotten while calls were under way */
+    struct node *gone;           /* forgotten while calls were in flight */
     struct hl_cluster cluster;   /* what the planner sees */
     struct hl_switches switches; /* from the option nodes.switches */
     const struct node_events *events;

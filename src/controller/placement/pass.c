@@ -2,7 +2,7 @@
  *
  *     only the state changes    carried out at once, even if the policy only observes
  *     a move                    placement.policy is on: ordered; else shown, and logged once
- *     of a shard that moves     one that leaves for L3 is cancelled; the next pass decides anew */
+ *     of a shard that moves     one that leaves for L3 is cancelled; the next pass decides again */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "controller/placement/placement_private.h"
 
 #define LOGGED_MAX       20   /* decisions logged per pass */
-#define RATE_CHANGED     0.25 /* a change by this fraction makes the policy judge everything anew */
+#define RATE_CHANGED     0.25 /* a change by this fraction makes the policy judge all again */
 #define WAITING_PER_TURN 4    /* moves that may wait for each one in flight */
 
 /* ---- what it may use ------------------------------------------------------------------------- */

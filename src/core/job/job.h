@@ -59,7 +59,7 @@ struct hl_job {
     char *image;        /* dockerImage; "" = none */
     char **command;     /* list; a string becomes /bin/sh -c STRING; empty = the image's own */
     size_t command_count;
-    char *workdir; /* as written, may be relative; "" = executor\'s choice */
+    char *workdir; /* as written, may be relative; "" = executor's choice */
     char *venv;    /* directory of a Python virtual environment; "" = none */
     char *conda;   /* conda environment, a directory or a name; "" = none */
     char *python;  /* the interpreter for python and python3; "" = whatever PATH finds */

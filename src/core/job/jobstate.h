@@ -133,7 +133,7 @@ enum hl_job_event_kind {
     HL_JOB_EV_NOT_PLACED, /* text: why */
     HL_JOB_EV_CONTAINER, /* attempt, index, node, status from an Agent (or a start call that failed)
                           */
-    HL_JOB_EV_ABSENT, /* attempt, index, node: the Agent doesn't have it, and no start is under way
+    HL_JOB_EV_ABSENT, /* attempt, index, node: the Agent doesn't have it, and no start is in flight
                        */
     HL_JOB_EV_NODE_SILENT, /* node; its containers may still run. text: what happens next */
     HL_JOB_EV_NODE_BACK,   /* node; it answered again in time */

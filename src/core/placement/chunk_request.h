@@ -6,11 +6,11 @@
  *
  *     above the high watermark    the chunks are asked, if the tier would still be above its goal
  *                                 after all shards that may leave it have left
- *     below the low watermark     they are asked no longer, and neither without chunks
+ *     below the low watermark     they are no longer asked; nor are they if there are no chunks
  *     between them                nothing begins or ends; the request follows the shards that stay
  *
- * The goal is halfway between the watermarks. Chunks that made room down to the low one would end
- * the request with that, grow, and be asked again.
+ * The goal is halfway between the watermarks. If the goal were the low watermark, meeting the
+ * request would end it: the chunks would grow and be asked again.
  *
  * Owns:    nothing.
  * Threads: any. Pure.

@@ -318,7 +318,7 @@ static bool is_read_again(const struct judged *j)
     return j->reader_count > 0 && may_be_read_again(j);
 }
 
-/* It was moved there lately: by the policy, or by an order, after which its life begins anew. */
+/* It was moved there lately: by the policy, or by an order, after which its life begins again. */
 static bool rests_in_l3(const struct judged *j)
 {
     enum hl_life_state state = (enum hl_life_state)j->s->life.state;

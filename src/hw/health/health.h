@@ -2,11 +2,12 @@
  *
  *     row       it fails when
  *     memory    the slowest slot copies less than memory_least bytes per second of processor time
- *     checksum  a processor of a slot sums known bytes up wrongly, or memory gives back others
- *     network   bytes that were sent to the own address of an interface do not come back. That is
- *               the kernel's loopback, and not the wire; ports of InfiniBand are only named
- *     disk      the disk of log_dir has less free than log_free_bytes, or can't be written
- *     script    the site's own script exits with another code than 0, or takes too long
+ *     checksum  a processor of a slot computes a wrong checksum of known bytes, or memory returns
+ *               different bytes
+ *     network   bytes sent to an interface's own address do not come back. This tests the kernel's
+ *               loopback, not the wire; InfiniBand ports are only listed
+ *     disk      the disk of log_dir has less free space than log_free_bytes, or can't be written
+ *     script    the site's own script exits with a code other than 0, or takes too long
  *
  * Owns:    nothing beyond a call.
  * Threads: any; starts one thread per slot, one after the other. Blocks for at most deadline_ms

@@ -23,7 +23,7 @@
  * Within an access a chunk goes through these flags, all 0 again when it ends:
  *   leaving      it is in moves.leave
  *   loading      it has device memory, and the accounting doesn't say so yet (until pool_settle)
- *   flight       a copy of it is under way
+ *   flight       a copy of it is in flight
  *   arrived      its content has come to the host by a copy of this access
  *   fresh        it had no content anywhere; the host's memory is new
  *   host_before  state of its host memory, to go back to if the copy fails */

@@ -118,7 +118,7 @@ struct hl_manager_use {
     uint64_t bytes;
 };
 
-/* Asks the processes to use at most `bytes` of a device together; 0: they are asked no longer. A
+/* Asks the processes to use at most `bytes` of a device together; 0: they are no longer asked. A
  * request, not a limit: what is in use stays. The last request counts, until its table is gone. */
 void hl_manager_ask(struct hl_manager_table *t, uint32_t device, uint64_t bytes);
 /* What this process is asked to give back now: its part of what all use beyond the request. */

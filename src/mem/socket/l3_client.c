@@ -24,7 +24,7 @@
  *
  *     two threads pin a shard     the first answer has the word, the other pin is an ordinary one;
  *                                 unpins may come in any order: the table counts one of the two
- *     unpin finds RECALLED        the entry is gone when UNPIN is sent; a pin meanwhile asks anew
+ *     unpin finds RECALLED        the entry is gone when UNPIN is sent; a pin meanwhile asks again
  *     pin finds RECALLED          likewise; the server frees the word before the new pin asks
  *
  * The word is exchanged under rests_lock, but the server and the pool's owner don't have that lock:

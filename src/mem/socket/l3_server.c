@@ -14,8 +14,8 @@
  * connection until it returns to the loop. What keeps a closing one are three parties, each of whom
  * calls conn_free_if_over when it lets go: libuv (fd), the worker (put), the loader (loading).
  *
- * While a put or a load is under way no request is read, so a connection has one of them at most,
- * and its answers keep the order of its requests.
+ * While a put or a load is in progress, no request is read. So a connection has at most one of
+ * them, and its answers keep the order of its requests.
  *
  * A connection shares only the put with a worker: `cancel` is atomic, the rest belongs to the
  * worker until on_put_done. libuv's queue orders both handovers. The worker uses the server's
