@@ -1,7 +1,7 @@
 /* net/net.h - the wire between hosts: reading a pool by offset, and putting new bytes into it.
  *
  * Between two hosts that both have RDMA the bytes go over UCX, otherwise over TCP
- * (docs/formats.md). A server listens on one TCP port; UCX listens on none.
+ * (docs/formats.md). A server listens on one TCP port; UCX listens on no TCP port.
  *
  * Owns:    a server owns its threads and its listener and borrows the pool's memory until
  *          hl_net_server_stop; a client owns its connections.

@@ -51,13 +51,13 @@ struct world {
     atomic_int adoptions, claims, imports; /* calls of L3 */
     const char *_Atomic import_state;      /* next importProgress: running, done, failed */
     const char *_Atomic full_for;          /* the import of that name finds no place; NULL = none */
-    const char *_Atomic mute_for;          /* that one is not answered, until answer_import() */
-    struct hl_rpc_call *mute;              /* it; the loop's */
-    char asked[64];                        /* names of importModel, in order; inventory_lock */
-    atomic_int polls;                      /* calls of importProgress */
-    json_t *inventory;                     /* ids the pool holds; under inventory_lock */
-    atomic_int look_size, look_crc;        /* of each of them, by `look` */
-    atomic_int look_fails;                 /* so many times */
+    const char *_Atomic mute_for;   /* that one is not answered, until a test answers `mute` */
+    struct hl_rpc_call *mute;       /* it; the loop's */
+    char asked[64];                 /* names of importModel, in order; inventory_lock */
+    atomic_int polls;               /* calls of importProgress */
+    json_t *inventory;              /* ids the pool holds; under inventory_lock */
+    atomic_int look_size, look_crc; /* of each of them, by `look` */
+    atomic_int look_fails;          /* so many times */
     atomic_int freed, cancels, started, stopped, forgotten, inventories, refused;
     char master_port[16];                  /* of the last start; port_lock */
     char model[64];                        /* likewise */

@@ -1,7 +1,7 @@
 /* support/reshard_models.h - tiny models at many layouts, and resharding operations executed one
  * element at a time.
  *
- * Owns:    rs_layout owns its slices (rs_layout_free).
+ * Owns:    rs_layout owns its slices (rs_layouts_free).
  * Threads: one at a time.
  * Errors:  aborts: a test that can't make its input has no result; rs_check_pair fails the test.
  * Units:   bytes.

@@ -1,8 +1,9 @@
 /* net/dispatch/auto.c - TCP for every client, RDMA between two hosts that both have it.
  *
- * The TCP server admits clients of both kinds: a client that has RDMA too sends it the address of
- * its UCX worker and gets the server's. So UCX listens on no port and reads no byte from TCP. The
- * client keeps its TCP connection until RDMA is found to work, and continues with it otherwise.
+ * The TCP server admits clients of both kinds. A client that has RDMA too sends MEET and gets a
+ * ticket and the port at which UCX listens with the RDMA connection manager, which is not a TCP
+ * port. So UCX reads no byte from TCP. The client keeps its TCP connection until RDMA is found to
+ * work, and continues with it otherwise.
  *
  *     TCP connections' threads --begin, commit, abort--.
  *     the put worker (RDMA) --begin, commit, abort------+--one_call--> the caller's handler

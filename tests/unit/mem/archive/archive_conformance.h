@@ -1,4 +1,4 @@
-/* unit/mem/archive_conformance.h - what every back end of the archive must do.
+/* unit/mem/archive/archive_conformance.h - what every back end of the archive must do.
  *
  * Owns:    nothing; the includer's setup and teardown make the rig.
  * Threads: the test's, and some of its own.

@@ -1,4 +1,4 @@
-/* unit/mem/archive_rig.h - an archive in a directory of its own, and shards to put into it.
+/* unit/mem/archive/archive_rig.h - an archive in a directory of its own, and shards to put into it.
  *
  * Owns:    the archive and the directory, which the teardown removes.
  * Threads: the test's.

@@ -1,4 +1,4 @@
-/* unit/mem/tier_backends.h - the media under the conformance suite.
+/* unit/mem/tier/tier_backends.h - the media under the conformance suite.
  *
  * Owns:    nothing. Included by test_tier_conformance.c only.
  * Threads: the test's.

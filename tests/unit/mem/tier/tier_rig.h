@@ -1,5 +1,5 @@
-/* unit/mem/tier_rig.h - one tier over a medium of its own, shards to put into it, and the back ends
- * that the conformance suite runs over.
+/* unit/mem/tier/tier_rig.h - one tier over a medium of its own, shards to put into it, and the back
+ * ends that the conformance suite runs over.
  *
  * Owns:    tier, medium and directory; the teardown removes them.
  * Threads: the test's.
