@@ -1,12 +1,13 @@
-"""The GPU kernels, compiled for every architecture that nvcc knows: no spills, registers, stack and
-shared memory within limits, one barrier; and in their PTX the instructions that the protocol and
-the bodies are made of.
+"""Checks the GPU kernels on every architecture that nvcc knows: no spills; registers, stack and
+shared memory within limits; one barrier. Their PTX must have the instructions that the protocol and
+the bodies need.
 
     check_kernels.py NVCC SOURCE BUILD ARCHS [FLAG...]
 
-FLAGs are nvcc's, beside the usual ones. The build compiles ARCHS (as 80,90), PTX of the first, and
-keeps what ptxas said in BUILD; what an earlier configuration left there is not looked at. The
-others are compiled here, once for each content of the sources. 77: there is no nvcc."""
+FLAGs are additional flags of nvcc. The build compiles ARCHS (such as 80,90) and the PTX of the
+first, and keeps the output of ptxas in BUILD; files of an earlier configuration there are ignored.
+The other architectures are compiled here, once for each state of the sources. Exit status 77: there
+is no nvcc."""
 import concurrent.futures
 import hashlib
 import os
@@ -142,7 +143,7 @@ def resource_errors(arch, text):
 
 
 def ptx_errors(name, text):
-    # A window of NCCL's never changes: its own header may read it so.
+    # NCCL's header may read a window this way, because a window never changes.
     text = re.sub(r"\.entry hl_maco_window_.*?\n}\n", "", text, flags=re.DOTALL)
     errors = [
         f"PTX {name}: {text.count(word)} of {word}, at least {least}"

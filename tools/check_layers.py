@@ -1,7 +1,7 @@
-"""layers.txt is the law: a file uses headers and functions only of its own module or wing
-and of those that its line names.
+"""Checks layers.txt: a file may use headers and functions only of its own module or wing, and of
+those that the line of its module or wing names.
 
-A module is a folder of src, or cmd. A wing is a folder of a module that has a line of its own, as
+A module is a folder of src, or cmd. A wing is a folder of a module that has its own line, such as
 `maco/plan: maco/graph`: it may use what its module's line names, and of its own module only the
 wings that its line names. What else is an error: a private header (*_private.h) that another wing
 or module includes, or a test that is neither one of its module's unit tests nor a fuzzer; a grant
@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-# Third-party headers are fenced to the modules that wrap them.
+# The modules that may include a third-party header, because they wrap it.
 FENCE = {
     "sqlite3.h": {"store"},
     "uv.h": {"os", "l3d", "controller", "agent", "mem", "hw"},
@@ -44,14 +44,13 @@ NAME = re.compile(r"(?<![.\w])(?<!->)[A-Za-z_]\w*")
 HEAD = (
     "# Circles: files of a module whose calls lead back to the first of them: two that call"
     " functions of each other, or more of\n"
-    "# which each reaches every other one. New circles, and more files in one, are refused; what no"
-    " longer holds is taken out by\n"
-    "# `tools/check_layers.py --shrink`. Behind a module's name stands how many it has.\n"
+    "# which each reaches every other one. New circles, and more files in one, are refused.\n"
+    "# `tools/check_layers.py --shrink` removes entries that no longer apply. A module's name is"
+    " followed by its number of circles.\n"
 )
 FACES_HEAD = (
-    "# Wings that show more than one header to other wings and modules. New ones are refused; what"
-    " no longer holds is taken\n"
-    "# out by `tools/check_layers.py --shrink`.\n"
+    "# Wings of which other wings and modules use more than one header. New ones are refused.\n"
+    "# `tools/check_layers.py --shrink` removes entries that no longer apply.\n"
 )
 
 
@@ -101,15 +100,15 @@ class Law:
         return any(name.startswith(module + "/") for name in self.named)
 
     def allows(self, unit, target):
-        """Whether a file of `unit` may include a header of `target`;
-        every grant that says so is used."""
+        """Whether a file of `unit` may include a header of `target`. Marks the grants that allow it
+        as used."""
         if unit == target:
             return True
         module, allowed = module_of(unit), False
         for owner in {unit, module}:
             for grant in {target, module_of(target)}:
-                # Another module's name grants all of its wings;
-                # the own module's name grants its root alone.
+                # The name of another module grants all of its wings, that of the own module only
+                # its root.
                 if grant in self.named[owner] and (grant == target or module_of(target) != module):
                     self.used[owner].add(grant)
                     allowed = True
@@ -272,7 +271,7 @@ def write_circles(path, circles):
 
 
 def is_listed(circle, listed):
-    """A circle of several files may lose some of them; a pair in it is one of its own."""
+    """A listed circle of several files may lose some of them; a pair needs an entry of its own."""
     return circle in listed or len(circle) > 2 and any(circle < other for other in listed)
 
 
@@ -298,7 +297,7 @@ def check_circles(root, calls, shrink, errors):
 
 
 def check_faces(root, law, shrink, errors):
-    """A wing shows others one header; faces.txt lists all those of the wings that show more."""
+    """Others use one header of a wing; faces.txt lists the wings of which they use more."""
     path = root / "faces.txt"
     lines = [
         line
@@ -336,7 +335,7 @@ def main():
     parser.add_argument(
         "--shrink",
         action="store_true",
-        help="take what no longer holds out of circles.txt and faces.txt",
+        help="remove entries that no longer apply from circles.txt and faces.txt",
     )
     parser.add_argument(
         "--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent

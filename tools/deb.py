@@ -1,10 +1,8 @@
-"""Debian packages of what is built: `deb.py BUILD OUT` prints their paths.
-Needs dpkg-dev and a finished `installed` target.
+"""Makes the Debian packages of a build: `deb.py BUILD OUT` prints their paths. It needs dpkg-dev
+and a finished `installed` target.
 
-They are compressed with xz, or as DPKG_DEB_COMPRESSOR_TYPE says.
-
-Each package is one or two install components of cmake/helios.cmake
-with the control files of deploy/debian.
+Each package consists of one or two install components of cmake/helios.cmake and the control files
+of deploy/debian. It is compressed with xz, or as DPKG_DEB_COMPRESSOR_TYPE says.
 """
 import argparse
 import gzip
@@ -48,7 +46,7 @@ def cached(build, name):
 
 
 def versions(build):
-    """(0.1.0, 0.1.0-1): of the project and of the packages."""
+    """The versions of the project and of the packages: (0.1.0, 0.1.0-1)."""
     project = cached(build, "CMAKE_PROJECT_VERSION")
     package = re.match(r"helios \(([^)]*)\)", (DEBIAN / "changelog").read_text()).group(1)
     if package.rpartition("-")[0] != project:
@@ -65,7 +63,7 @@ def zipped(source, to):
 
 
 def install(build, package, stage):
-    """The files of a package, under `stage`."""
+    """Installs the files of a package under `stage`."""
     for component in COMPONENTS[package]:
         run(
             "cmake",
@@ -97,7 +95,7 @@ def is_elf(path):
 
 
 def regular(path):
-    """Modes as policy wants them, whatever the umask and the modes in the source tree were."""
+    """Sets the modes that Debian policy requires, whatever the umask and the source tree had."""
     for file in (path, *path.rglob("*")):
         if not file.is_symlink():
             program = file.is_dir() or file.parent.name in ("bin", "sbin")
@@ -105,7 +103,7 @@ def regular(path):
 
 
 def control_files(work, package, stage, version):
-    """DEBIAN/ of a package. dpkg's tools take control and changelog from work/debian."""
+    """Writes DEBIAN/ of a package. dpkg's tools read control and changelog from work/debian."""
     made = stage / "DEBIAN"
     made.mkdir()
     conffiles = sorted(f"/{f.relative_to(stage)}" for f in stage.glob("etc/**/*") if f.is_file())

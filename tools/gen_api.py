@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""C structs, tables and calls from the schema. `gen_api.py SCHEMA IMPORTS OUT` writes
+"""Generates C structs, tables and calls from the schema: `gen_api.py SCHEMA IMPORTS OUT` writes
 OUT/api/types.h, OUT/api/types.c and, for every interface, OUT/rpc/INTERFACE_calls.h.
 
-What `capnp compile -ocapnp` prints is read: one field or method a line, every name resolved.
+It parses the output of `capnp compile -ocapnp`, which has one field or method on each line and
+resolves every name.
 """
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ def field(text: str) -> tuple[int, Field]:
 
 
 def members(text: str) -> list[Field]:
-    """Parameters or results, in their order."""
+    """The parameters or results of a method, in order."""
     return [field(part)[1] for part in re.split(r", (?=\w+ :)", text)] if text else []
 
 
@@ -138,7 +139,7 @@ def parse(text: str) -> Schema:
 
 
 def every_struct(schema: Schema) -> list[Struct]:
-    """Each after those that it contains."""
+    """All structs, each after those that it contains."""
     done, out = set(), []
 
     def visit(struct: Struct) -> None:
@@ -171,7 +172,7 @@ def c_type(schema: Schema, f: Field) -> str:
 
 
 def enum_header(name: str, values: list[Enumerant]) -> list[str]:
-    """COUNT is no enumerant: a switch over all of them needs no case for it."""
+    """COUNT is not an enumerator, so that a switch over all of them needs no case for it."""
     low, high = snake(name), snake(name).upper()
     return (
         [f"enum hl_api_{low} {{"]

@@ -1,8 +1,8 @@
-"""Completion for bash and zsh from the tree of commands:
+"""Generates completion for bash and zsh from the tree of commands:
 `gen_completion.py HELIOS OUT` writes OUT/helios and OUT/_helios.
 
-The code is deploy/completion.bash and .zsh; here their tables are made. An entry says what may
-stand at a place: =WORD (this word), @job, @model, @shard, @node (names that the cluster knows),
+The code is in deploy/completion.bash and .zsh; this makes their tables. An entry says what is
+allowed at a place: =WORD (this word), @job, @model, @shard, @node (names that the cluster knows),
 file, dir; bool: a flag without value.
 """
 import argparse
@@ -38,8 +38,8 @@ def option_entry(option):
 
 
 def argument_entry(command, name):
-    """`name` is that of the usage line: JOB, NAME[@VERSION], ID|KEY, controller|l3|NODE,
-    FILE.xml."""
+    """The entry of an argument, named as in the usage line: JOB, NAME[@VERSION], ID|KEY,
+    controller|l3|NODE, FILE.xml."""
     entries = []
     for part in name.split("|"):
         plain = re.sub(r"\[.*", "", part)
@@ -61,7 +61,7 @@ def argument_entry(command, name):
 
 
 def function(name, cases, subject="$1"):
-    """A shell function that prints what its case says."""
+    """A shell function that prints the text of the case that matches."""
     rows = [f"        {pattern}) echo {shlex.quote(text)} ;;" for pattern, text in cases if text]
     return "\n".join([f"{name}() {{", f'    case "{subject}" in', *rows, "    esac", "}"])
 

@@ -1,4 +1,4 @@
-"""docs/config.md from the option table.
+"""Generates docs/config.md from the option table.
 `gen_conf_docs.py HELIOS [--check]`: HELIOS is the built CLI."""
 import json
 import pathlib

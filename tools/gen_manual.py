@@ -1,4 +1,4 @@
-"""The manual pages, from the tree of commands, the option table and docs/job.md:
+"""Generates the manual pages from the tree of commands, the option table and docs/job.md:
 `gen_manual.py BIN OUT`.
 
 BIN is the directory of the built programs. OUT/man1, man5 and man8 get gzipped pages.
@@ -31,10 +31,10 @@ GROUPS = {
     "mem": "device memory of a training process, before and after it runs",
     "bench": "measure this machine against its limits",
 }
-ABOUT = """Helios keeps the weights of large models in memory, cut the way they are used. A Hugging
-Face checkpoint is sliced into checksummed shards, a gang of containers is placed on NUMA nodes, and
-every rank maps exactly its own shards. What the ranks train is written back as a new version, and a
-restarted gang goes on from it."""
+ABOUT = """Helios keeps the weights of large models in memory, already sliced the way the ranks use
+them. A Hugging Face checkpoint is sliced into checksummed shards, a gang of containers is placed on
+NUMA nodes, and every rank maps exactly its own shards. The ranks save what they have trained as a
+new version, and a restarted gang resumes from it."""
 DAEMONS = {
     "helios-l3d": (
         "memory pool of a Helios cluster",
@@ -51,8 +51,8 @@ and the pool may be smaller than the models. A restarted daemon adopts the pool 
     "helios-controller": (
         "metadata and jobs of a Helios cluster",
         """helios-controller knows models, versions, shards, nodes and jobs, places the gangs and
-tells the Agents what to run. There is one per cluster. Its state is durable: after a crash it goes
-on with every job.""",
+tells the Agents what to run. There is one per cluster. Its state is durable: after a crash it
+continues every job.""",
         [("/var/lib/helios/controller", "Its metadata, an SQLite database.")],
     ),
     "helios-agent": (
@@ -71,7 +71,7 @@ RANKTABLE = """helios-ranktable watches Volcano jobs and pods of a Kubernetes cl
 rank tables of collective libraries into their ConfigMaps. Helios's own jobs do not need it: their
 tables come from the Controller. `helios-ranktable lint` says what is wrong with a table, or with
 the manifest of a job. /usr/share/doc/helios/ranktable.md says more."""
-YAML = """The file has the options of all programs on a host; each takes what concerns it. An
+YAML = """The file has the options of all programs on a host; each program reads its own. An
 option's name is its place in the file: "l3.size" is the key "size" in the mapping "l3". An unknown
 key is an error.
 
@@ -82,7 +82,7 @@ Sizes take "512MiB" or "2GB", times "500ms", "10s", "5m" or "2h", rates "100Gbit
 CONFIG = ("/etc/helios/helios.yaml", "Configuration of the programs on this host; helios.yaml(5).")
 
 
-# Of the programs alone: a cluster that runs on this machine must not show in the pages.
+# So that the pages show nothing of a cluster that runs on this machine.
 ENVIRONMENT = {"LANG": "C.UTF-8", "HELIOS_CONFIG": "/dev/null", "HELIOS_STATE": "/nonexistent"}
 
 
@@ -134,8 +134,8 @@ class Manual:
             page.term(flags + value, option["help"] + default)
 
     def usage(self, command):
-        """`helios shard show ID [--verify]`:
-        words and flags bold, what stands for a value in italics."""
+        """A usage line such as `helios shard show ID [--verify]`: words and flags in bold,
+        placeholders of values in italics."""
         words = [bold(f"helios {command['name']}")]
         for word in command["usage"].split():
             parts = re.split(r"(--?[a-z][-a-z0-9]*|[A-Z][A-Z0-9]*)", word)
@@ -291,7 +291,7 @@ class Manual:
         )
 
     def ranktable_page(self):
-        """Its options are in no table of ours: they are read from its --help."""
+        """Its options are not in the option table: they are read from its --help."""
         page = self.page("helios-ranktable", 8)
         page.name("helios-ranktable", "rank tables of the jobs on a Kubernetes cluster")
         page.synopsis(

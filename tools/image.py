@@ -1,11 +1,11 @@
-"""Container images of Helios without a registry or a network:
+"""Makes container images of Helios without a registry or a network:
 `image.py [--buildah] DEBS OUT [NAME...]` prints their paths.
 
 An image is one layer: the files of our packages in DEBS and those of the Debian packages that they
 depend on, as they are installed on this machine, whose release it must be made for. Nothing of
-/etc, /var or of other packages gets into it, and no file that is not as its package has it. With
+/etc, /var or of other packages gets into it, nor a file that differs from its package's. With
 --buildah it is built from deploy/k8s/images/Containerfile, else written here without any engine;
-both are the same image. docker, podman, buildah and containerd load the file.
+both ways give the same image. docker, podman, buildah and containerd load the file.
 """
 import argparse
 import hashlib
@@ -29,7 +29,7 @@ IMAGES = {
     },
 }
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# They configure packages on a machine; in an image nothing reads what they write.
+# These configure packages on a machine; in an image, nothing reads what they write.
 NOT_TAKEN = {
     "adduser",
     "debconf",
@@ -82,7 +82,7 @@ def output(*command):
 
 
 def installed():
-    """name -> (its name with architecture, what it depends on), and by what it provides."""
+    """Installed packages by name, and by the names that they provide: (full name, depends)."""
     form = (
         "${db:Status-Status}\t${Package}\t${binary:Package}\t${Pre-Depends},"
         " ${Depends}\t${Provides}\n"
@@ -109,7 +109,7 @@ def wanted(depends):
 
 
 def closure(depends, ours):
-    """Debian's packages that these dependencies need, by their full names."""
+    """Full names of all Debian packages that these dependencies need."""
     known, taken, left = installed(), set(), [depends]
     while left:
         for names in wanted(left.pop()):
@@ -129,7 +129,7 @@ def closure(depends, ours):
 
 
 def refuse_changed(packages):
-    """A file of a package that is not as the package has it."""
+    """Fails if a file of the packages differs from what its package has."""
     done = subprocess.run(
         ["dpkg", "--verify", *packages], capture_output=True, text=True, check=False
     )
@@ -140,7 +140,7 @@ def refuse_changed(packages):
 
 
 def paths_of(packages):
-    """Where they lie, symbolic links like /lib followed, each once."""
+    """Paths of the packages' files, each once, with links such as /lib resolved."""
     found = set()
     for path in output("dpkg-query", "-L", *packages).splitlines():
         if path.startswith("/") and not LEFT_OUT.match(path) and path != "/.":
@@ -153,7 +153,7 @@ def paths_of(packages):
 
 
 class Layer:
-    """A tar whose bytes follow from what is in it alone."""
+    """A tar file whose bytes depend only on its contents."""
 
     def __init__(self, path):
         self.tar = tarfile.open(path, "w", format=tarfile.GNU_FORMAT)
@@ -184,7 +184,7 @@ class Layer:
         self._add(info, io.BytesIO(text.encode()))
 
     def file(self, path):
-        """Of this machine, where it lies there."""
+        """Adds a file of this machine under the same path."""
         if os.path.islink(path):
             self.link(path[1:], os.readlink(path))
             return
@@ -194,7 +194,7 @@ class Layer:
             self._add(info, data)
 
     def deb(self, path):
-        """What a package of ours has."""
+        """Adds the files of one of our packages."""
         with tarfile.open(
             fileobj=io.BytesIO(
                 subprocess.run(
@@ -240,7 +240,7 @@ def digest(path):
 
 
 def build_image(path, name, version, layer):
-    """By buildah, which needs neither a daemon nor a container for it."""
+    """Builds an image with buildah, which needs neither a daemon nor a container."""
     if shutil.which("buildah") is None:
         sys.exit("image: buildah is not installed; apt-get install buildah, or leave --buildah")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".buildah-") as work:
@@ -278,7 +278,7 @@ def build_image(path, name, version, layer):
 
 
 def write_image(path, name, version, layer):
-    """In the form of `docker save`."""
+    """Writes an image in the format of `docker save`."""
     architecture, layer_id = output("dpkg", "--print-architecture").strip(), digest(layer)
     config = json.dumps(
         {

@@ -1,5 +1,5 @@
-"""Libraries that programs load when they first need them (src/os/late.h), for dpkg-shlibdeps,
-which sees only what is linked."""
+"""Links the libraries that programs load when they first need them (src/os/late.h), so that
+dpkg-shlibdeps finds them."""
 import re
 import subprocess
 
@@ -7,8 +7,8 @@ NAMES = re.compile(rb"\0(lib(?:curl|ucp|zmq)\.so\.\d+)\0")
 
 
 def linked(files, folder):
-    """[a library that is linked to all of those], made in `folder`;
-    [] where the files load none."""
+    """Makes a library in `folder` that is linked to all of them and returns [its path]; [] if the
+    files load none."""
     names = sorted({name.decode() for file in files for name in NAMES.findall(file.read_bytes())})
     if not names:
         return []

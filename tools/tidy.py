@@ -1,9 +1,8 @@
-"""The limits of the house: lengths, contracts, phrases, names, what a README says,
+"""Checks the style rules of CONTRIBUTING.md: lengths, contracts, phrases, names, READMEs, and the
 subjects of commits.
 
-`tidy.py [--shrink] [--root ROOT]`. names.txt counts the static functions of each module that are
-named by one bare word; a module may only get fewer, and `--shrink` writes down how many there are
-now.
+`tidy.py [--shrink] [--root ROOT]`. names.txt counts, by module, the static functions whose name is
+a single word; the counts can only shrink, and `--shrink` updates them.
 """
 import argparse
 import ast
@@ -30,7 +29,7 @@ CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
 PRIVATE_CONTRACT = ("Threads:",)
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
 
-# Phrases of no one's technical English, in what users read:
+# Phrases that are not technical English, in texts for users. Write instead
 # "out of memory allocating X", "X is not a Y", "invalid X".
 PHRASES = re.compile(
     r"memory is short|\bno memory for\b|(?<!here )(?<!has )\bis no"
@@ -40,13 +39,13 @@ PHRASES = re.compile(
 )
 PRODUCT_SOURCE = re.compile(r'#include "(?!unit/)[\w/]+\.c(?:pp)?"')
 TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
-# Which process, thread or caller? (docs/glossary.md)
+# Name the process, thread or caller that is meant (docs/glossary.md).
 VAGUE = re.compile(r"\b(nobody|somebody|anybody|whoever)\b", re.IGNORECASE)
 
 
 def functions(lines):
-    """(first line, length) of every function body:
-    an opening brace in column 0 up to its closing one."""
+    """(first line, length) of every function body, from an opening brace in column 0 to its closing
+    one."""
     start = None
     for number, line in enumerate(lines, 1):
         if line == "{":
@@ -58,17 +57,16 @@ def functions(lines):
 
 
 def check_contract(where, head, errors):
-    """Each label is there and begins a line, with its text behind it;
-    a private header says at least who may call it."""
+    """Checks that each label begins a line and is followed by text. A private header needs only
+    PRIVATE_CONTRACT."""
     for word in PRIVATE_CONTRACT if where.stem.endswith("_private") else CONTRACT:
         if not re.search(rf"^ \* {word} +\S", head, re.MULTILINE):
             errors.append(f"{where}: the contract comment has no line that begins with '{word}'")
 
 
-# A static function whose name says neither of what it is nor what it does it to:
-# `static void take(`.
+# A static function whose name is a single word, such as `static void take(`.
 ONE_WORD = re.compile(r"^static (?!inline)(?:[\w*]+[ *]+)+\**([a-z]+)\(", re.MULTILINE)
-# First words of subjects that are no imperative.
+# First words that show that a subject is not an imperative.
 NO_IMPERATIVE = re.compile(
     r"^(?:[a-z]|\w+(?:ed|ing)\b|(?:Fixes|Adds|Makes|Uses|Moves|Removes|Changes)\b)"
 )
@@ -95,7 +93,7 @@ def check_python(where, text, errors):
 
 
 def check_document(where, lines, errors):
-    """Prose wraps; code, tables and what has no place to break do not."""
+    """Checks that prose is wrapped; code, tables and lines without a blank are exempt."""
     # Chinese has no spaces to break at.
     if str(where) in GENERATED or where.name.endswith(".zh.md"):
         return
@@ -112,7 +110,7 @@ def check_document(where, lines, errors):
 
 
 def prose(lines):
-    """(number, line) of what is not code."""
+    """(number, line) of all lines that are not code."""
     fenced = False
     for number, line in enumerate(lines, 1):
         fence = line.lstrip().startswith("```")
@@ -122,7 +120,7 @@ def prose(lines):
 
 
 def anchors(text):
-    """What a link to a heading is made of: its words with hyphens, without punctuation."""
+    """The anchors of all headings: words joined by hyphens, without punctuation."""
     heads = [
         CODE_SPAN.sub(lambda m: m[0][1:-1], line.lstrip("#").strip())
         for _, line in prose(text.splitlines())
@@ -137,8 +135,8 @@ def anchors(text):
 
 
 def check_shape(where, lines, errors):
-    """A row of a table has as many cells as the head,
-    and an item of a list has a line of its own."""
+    """Checks that each row of a table has as many cells as its head, and that an item of a list
+    begins a line."""
     bars = 0
     for number, line in prose(lines):
         now = len(BAR.findall(line)) if line.startswith("|") else 0
@@ -154,8 +152,8 @@ def check_shape(where, lines, errors):
 
 
 def check_links(root, path, text, errors):
-    """A link leads to a file and a heading that are there,
-    and so does the name of a source file."""
+    """Checks that links lead to existing files and headings, and that named source files
+    exist."""
     where = path.relative_to(root)
     for number, line in prose(text.splitlines()):
         for target in LINK.findall(CODE_SPAN.sub("x", line)):
@@ -202,7 +200,7 @@ def check_comments(root, files, errors):
 
 
 def check_readmes(root, errors):
-    """Every module says what it is, briefly, and names no file of its own that is not there."""
+    """Checks that every module has a short README and that the files it names exist."""
     for folder in [f for f in sorted((root / "src").glob("*")) if f.is_dir()] + [root / "cmd"]:
         readme, where = folder / "README.md", f"{folder.relative_to(root)}/README.md"
         if not readme.is_file():
@@ -229,7 +227,7 @@ def check_readmes(root, errors):
 
 
 def one_word_names(root):
-    """How many static functions of each module are named by one word."""
+    """Counts the static functions of each module whose name is a single word."""
     counts = {}
     for top in ("src", "cmd"):
         for path in sorted((root / top).rglob("*.c")):
@@ -263,8 +261,7 @@ def check_names(root, shrink, errors):
 
 
 def check_subjects(root, errors):
-    """Of the commits since one that this copy of the repository may not have:
-    then nothing can be said."""
+    """Checks the commits since SUBJECTS_SINCE; does nothing if this clone lacks that commit."""
     command = ["git", "log", "--no-merges", "--format=%h %s", f"{SUBJECTS_SINCE}..HEAD"]
     log = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     for line in log.stdout.splitlines():
@@ -334,7 +331,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--shrink", action="store_true", help="take out of names.txt what no longer holds"
+        "--shrink", action="store_true", help="lower the counts in names.txt to the present ones"
     )
     parser.add_argument(
         "--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent

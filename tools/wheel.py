@@ -1,8 +1,8 @@
-"""A wheel of the Python packages with libhelios in it: `wheel.py BUILD OUT` prints its path.
+"""Makes a wheel of the Python packages and libhelios: `wheel.py BUILD OUT` prints its path.
 
-The library's own dependencies (UCX, Cap'n Proto ...) stay the system's; the wheel has their names
-for the message of an import that does not find them. Made with the standard library alone: a wheel
-is a zip file with a RECORD of its files.
+The library's own dependencies (UCX, Cap'n Proto ...) stay system packages; the wheel has their
+names for the message of an import that does not find one. This script needs only the standard
+library: a wheel is a zip file with a RECORD of its files.
 """
 import argparse
 import base64
@@ -39,7 +39,7 @@ def run(*command, **kwargs):
 
 
 def version(build, project):
-    """Of CMake's project, which the other places must have too."""
+    """The version of CMake's project, which must be the same in the other places."""
     built = re.search(
         r"^CMAKE_PROJECT_VERSION:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M
     ).group(1)
@@ -55,7 +55,7 @@ def version(build, project):
 
 
 def library(build, work):
-    """(path of the stripped library, a sentence on what it needs)."""
+    """The path of the stripped library, and a sentence about what it needs."""
     run(
         "cmake",
         "--install",
@@ -103,7 +103,7 @@ def metadata(project):
 
 
 def sources(packages):
-    """{name in the wheel: bytes} of the packages; bytecode and what an editor left do not go in."""
+    """The packages' files, {name in the wheel: bytes}, without bytecode and editors' leftovers."""
     files = [
         file
         for package in packages
@@ -114,7 +114,7 @@ def sources(packages):
 
 
 def write(path, info, files):
-    """The wheel; RECORD comes last."""
+    """Writes the wheel; RECORD comes last."""
     record = "".join(
         f"{name},"
         f"sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},"
