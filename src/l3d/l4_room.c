@@ -215,7 +215,8 @@ uint64_t l4_room_wait_ns(const struct hl_l3d *d)
     return d->l4->opts.load_timeout_ms * HL_NS_PER_MS;
 }
 
-/* A pool without room says what to do about it; with an archive that is away, that is not it. */
+/* The pool's error advises how to get room. While the archive is unreachable the advice is beside
+ * the point, so the error first names the archive. */
 static hl_status explain_room(const struct hl_l3d *d, hl_status st)
 {
     if (st == HL_ENOSPC && l4_is_away(d))
@@ -281,8 +282,8 @@ static void make_begin(void *arg)
         workers_add(d->l4->loads, &m->work);
 }
 
-/* False: it has just been tried, in vain. The answer is remembered only for a moment, because
- * shards are used and unpinned, too. */
+/* False: an eviction for this size or less has just found nothing. The answer is remembered only
+ * for a moment, because shards are used and unpinned, too. */
 static bool maker_asked(struct hl_l3d *d, uint64_t size)
 {
     struct l4_maker *m = &d->l4->maker;
