@@ -88,10 +88,11 @@ struct copies {
     struct turns settling;       /* after a sweep: handles what the pool has lost */
     struct hl_shard_rec *settle; /* the next one */
     unsigned settled_lost;
-    struct turns pruning;  /* removes copies that inventories lacked */
-    struct holding *prune; /* the next one */
-    bool archiving;        /* a batch is being archived */
-    bool archive_trouble;  /* trouble_is_new */
+    struct turns pruning;     /* removes copies that inventories lacked */
+    struct holding *prune;    /* the next one */
+    bool archiving;           /* a batch is being archived */
+    struct hl_id archived_to; /* last shard of the last full batch; none: start at the first */
+    bool archive_trouble;     /* trouble_is_new */
     enum hl_durability durability;
     struct securing *securings; /* all */
     unsigned securing_count;    /* number in progress */

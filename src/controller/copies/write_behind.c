@@ -22,6 +22,27 @@ static void on_archived(void *arg, hl_status st, const char *text,
         hl_warn("not everything is archived yet, each sweep tries again error=\"%s\"", text);
 }
 
+/* Continues after the last batch: shards that can't be archived would otherwise keep out all
+ * others. The order is that of the catalogue; manifests come last. */
+static void find_batch(struct hl_controller *c, struct hl_api_text_list *ids,
+                       struct hl_arena *arena)
+{
+    struct hl_id *last = &c->copies->archived_to;
+    const struct hl_shard_rec *after = hl_catalog_shard(&c->catalog, *last);
+    for (struct hl_shard_rec *s = after != NULL ? after->hh.next : c->catalog.shards;
+         s != NULL && ids->count < BATCH; s = s->hh.next)
+        if (hl_sweep_archives(s)) {
+            ids->items[ids->count++] = hl_id_print(s->id, arena);
+            *last = s->id;
+        }
+    if (ids->count == BATCH)
+        return;
+    manifests_not_archived(c, ids, BATCH, arena);
+    *last = (struct hl_id){0};
+    if (ids->count == 0 && after != NULL)
+        find_batch(c, ids, arena);
+}
+
 void archive_write_behind(struct hl_controller *c)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -31,10 +52,7 @@ void archive_write_behind(struct hl_controller *c)
     struct hl_api_text_list ids = {.items = hl_arena_array(&arena, BATCH, sizeof(*ids.items))};
     if (ids.items == NULL)
         return; /* the next sweep finds them */
-    for (struct hl_shard_rec *s = c->catalog.shards; s != NULL && ids.count < BATCH; s = s->hh.next)
-        if (hl_sweep_archives(s))
-            ids.items[ids.count++] = hl_id_print(s->id, &arena);
-    manifests_not_archived(c, &ids, BATCH, &arena);
+    find_batch(c, &ids, &arena);
     if (ids.count == 0 || hl_arena_failed(&arena))
         return;
     c->copies->archiving = true;

@@ -227,3 +227,39 @@ TEST(an_archived_batch_asks_for_a_sweep_and_a_failed_one_waits_for_it)
     assert_false(c->copies->archive_trouble);
     world_end(&w);
 }
+
+static size_t count_of(const char *text, char c)
+{
+    size_t n = 0;
+    for (; *text != '\0'; text++)
+        n += *text == c;
+    return n;
+}
+
+/* Runs a write-behind that fails; returns how many shards it was for. */
+static size_t fail_batch(struct world *w, const char *first)
+{
+    archive_write_behind(&w->s.c);
+    l3_stub_run(&w->s);
+    assert_memory_equal(w->s.said, first, strlen(first));
+    size_t n = count_of(w->s.said, ' ');
+    assert_int_equal(count_of(w->s.said, '\n'), 1);
+    w->s.said[0] = '\0';
+    return n;
+}
+
+TEST(shards_that_fail_do_not_keep_others_from_the_archive)
+{
+    struct world w;
+    world_start(&w);
+    w.s.refuses = HL_EIO;
+    (void)import_parts(&w.s.c.catalog, 3, 298);
+    assert_int_equal(fail_batch(&w, "archive 01 02 03 "), 256);
+    assert_int_equal(fail_batch(&w, "archive 01 02 03 "), 44); /* from 0x101 on */
+    assert_int_equal(fail_batch(&w, "archive 01 02 03 "), 256);
+    /* Nothing follows the last batch: the search begins again. */
+    for (struct hl_shard_rec *s = w.s.c.catalog.shards; s != NULL; s = s->hh.next)
+        s->archived = !hl_id_equal(s->id, shard_id(1));
+    assert_int_equal(fail_batch(&w, "archive 01\n"), 1);
+    world_end(&w);
+}
