@@ -64,7 +64,7 @@ TEST(words_of_a_rank_do_not_fill_the_table_of_paths)
     world_init(&w);
     report(&w, &(struct hl_api_access_report){.path = "a path of more than 15 bytes", .count = 1});
     for (int i = 0; i < 20; i++) {
-        char word[8];
+        char word[16];
         snprintf(word, sizeof(word), "w%d", i);
         report(&w, &(struct hl_api_access_report){.path = word, .count = 1});
     }
