@@ -8,7 +8,6 @@ import csv
 import json
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -108,10 +107,10 @@ class TraceRecord(unittest.TestCase):
         self.assertEqual(recording.returncode, code, err)
         return out, err
 
-    def accesses(self):
-        """How many reads the Controller has been told of."""
-        text = self.c.run("metrics", "controller").stdout
-        return int(re.search(r"^helios_accesses_total (\d+)$", text, re.M)[1])
+    def accesses(self, model):
+        """How many reads of the model's shards the Controller has been told of."""
+        listed = self.c.json("shard", "ls", "--model", model)["items"]
+        return sum(s["accesses"] for s in listed)
 
     def rows(self, text):
         rows = list(csv.DictReader(text.splitlines()))
@@ -188,10 +187,9 @@ class TraceRecord(unittest.TestCase):
         gone = self.c.take(checkpoints.llama(self.c.dir / "gone", seed=5)[0], "--tp", 1, "--pp", 1)
         client = self.client("node-1")
         listed = client.request_shards(gone, -1, 0, 0).shards
-        before = self.accesses()
         bytes(client.map(listed[0]).buffer())
         # its following reads are not reported for five seconds from then on, or until it is closed
-        wait_for("the report of its first read", lambda: self.accesses() > before)
+        wait_for("the report of its first read", lambda: self.accesses(gone) == 1)
         recording = self.record(out, "--for", "5s")
         for shard in listed:
             bytes(client.map(shard).buffer())
