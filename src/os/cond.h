@@ -40,10 +40,11 @@ static inline int hl_mutex_lock_until(pthread_mutex_t *lock, uint64_t until_ns)
 #if defined(__SANITIZE_THREAD__) /* it lacks clocklock, and timedlock of robust mutexes */
     int rc;
     struct timespec now;
+    const struct timespec nap = {0, 100000};
     while ((rc = pthread_mutex_trylock(lock)) == EBUSY &&
            clock_gettime(CLOCK_MONOTONIC, &now) == 0 &&
            (now.tv_sec < t.tv_sec || (now.tv_sec == t.tv_sec && now.tv_nsec < t.tv_nsec)))
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        nanosleep(&nap, NULL);
     return rc == EBUSY ? ETIMEDOUT : rc;
 #else
     return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &t);
