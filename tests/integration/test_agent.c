@@ -372,7 +372,9 @@ TEST_IN(setup, teardown, an_absent_controller_is_waited_for)
 TEST_IN(setup, teardown, a_change_of_a_container_is_told_at_once)
 {
     struct world *w = *state;
+    pthread_mutex_lock(&w->c.lock);
     w->c.heartbeat_ms = 600000; /* only changes make a heartbeat */
+    pthread_mutex_unlock(&w->c.lock);
     start_agent(w, NULL);
     AWAIT(w, w->c.registered == 1);
     char script[512];
