@@ -220,38 +220,36 @@ static int table_number(const struct hl_agent *a, const char *id)
     return -1;
 }
 
-/* "2,3": where the table of chunks counts what the container sees as cuda:0 and cuda:1. */
-static hl_status set_chunk_devices(const struct hl_agent *a, struct hl_container_spec *spec)
+/* Writes "2,3": a number for each of the container's GPUs. False: one of them has none. */
+static bool list_gpus(const struct hl_agent *a, const struct hl_container_spec *spec,
+                      int (*number_of)(const struct hl_agent *, const char *), char *out,
+                      size_t cap)
 {
-    char text[GPUS_MAX * 5] = "";
     size_t at = 0;
+    out[0] = '\0';
     for (size_t i = 0; i < spec->gpu_count; i++) {
-        int number = table_number(a, spec->gpus[i]);
-        if (number < 0 || at + 8 > sizeof(text))
-            return HL_OK;
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i > 0 ? "," : "", number);
+        int number = number_of(a, spec->gpus[i]);
+        if (number < 0 || at + 8 > cap)
+            return false;
+        at += (size_t)snprintf(out + at, cap - at, "%s%d", i > 0 ? "," : "", number);
     }
-    return set_if_absent(&spec->env, "HYBRIDPS_DEVICES", text);
+    return true;
 }
 
-/* "2,3": LOCAL_RANK is then an index into the container's devices. In an image there are no other
- * devices. */
+/* LOCAL_RANK is then an index into the container's devices, and HYBRIDPS_DEVICES says where the
+ * table of chunks counts them. In an image there are no other devices. */
 static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec *spec)
 {
-    char text[GPUS_MAX * 5] = "";
-    size_t at = 0;
+    char visible[GPUS_MAX * 5], counted[GPUS_MAX * 5];
     if (a->executor->ops->image)
         return set_if_absent(&spec->env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-    for (size_t i = 0; i < spec->gpu_count; i++) {
-        int number = gpu_number(a, spec->gpus[i]);
-        if (number < 0 || at + 8 > sizeof(text))
-            return HL_OK; /* not one of ours: the program sees whatever the driver shows */
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i > 0 ? "," : "", number);
-    }
-    if (hl_env_get(&spec->env, "CUDA_VISIBLE_DEVICES") == NULL) /* else the job chooses */
-        HL_TRY(set_chunk_devices(a, spec));
+    if (!list_gpus(a, spec, gpu_number, visible, sizeof(visible)))
+        return HL_OK; /* not one of ours: the program sees whatever the driver shows */
+    if (hl_env_get(&spec->env, "CUDA_VISIBLE_DEVICES") == NULL && /* else the job chooses */
+        list_gpus(a, spec, table_number, counted, sizeof(counted)))
+        HL_TRY(set_if_absent(&spec->env, "HYBRIDPS_DEVICES", counted));
     HL_TRY(set_if_absent(&spec->env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"));
-    return set_if_absent(&spec->env, "CUDA_VISIBLE_DEVICES", text);
+    return set_if_absent(&spec->env, "CUDA_VISIBLE_DEVICES", visible);
 }
 
 /* A NIC is named by its verbs device if it has one, which udev may have renamed. In a foreign
