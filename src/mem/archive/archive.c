@@ -302,26 +302,15 @@ hl_status hl_archive_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
     return a->ops->read(a, id, size, offset, dst, len, crc);
 }
 
-static bool known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
+static bool copy_entry(struct hl_archive *a, struct hl_id id, struct hl_archive_entry *out)
 {
     pthread_mutex_lock(&a->lock);
     const struct hl_archive_entry *e = find_entry(a, id);
-    bool known = e != NULL && e->state == SEALED && e->crc_known;
-    if (known)
-        *out = e->crc;
+    bool stored = e != NULL && e->state == SEALED;
+    if (stored)
+        *out = *e;
     pthread_mutex_unlock(&a->lock);
-    return known;
-}
-
-static bool stated_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
-{
-    pthread_mutex_lock(&a->lock);
-    const struct hl_archive_entry *e = find_entry(a, id);
-    bool stated = e != NULL && e->state == SEALED && e->is_stated;
-    if (stated)
-        *out = e->stated;
-    pthread_mutex_unlock(&a->lock);
-    return stated;
+    return stored;
 }
 
 void hl_archive_state_crc(struct hl_archive *a, struct hl_id id, uint32_t crc)
@@ -390,10 +379,16 @@ static hl_status compare_crc(struct hl_archive *a, struct hl_id id, uint32_t kep
 
 hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
 {
-    if (known_crc(a, id, out))
+    struct hl_archive_entry e;
+    if (copy_entry(a, id, &e) && e.crc_known) {
+        *out = e.crc;
         return HL_OK;
+    }
     hl_status st = a->ops->crc != NULL ? a->ops->crc(a, id, out) : HL_ENOENT;
-    const bool kept = st == HL_OK, stated = st == HL_ENOENT && stated_crc(a, id, out);
+    const bool kept = st == HL_OK;
+    const bool stated = st == HL_ENOENT && copy_entry(a, id, &e) && e.is_stated;
+    if (stated)
+        *out = e.stated;
     if (stated || (kept && a->ops->reads_are_cheap))
         st = compare_crc(a, id, *out);
     else if (st == HL_ENOENT)
@@ -467,17 +462,6 @@ hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id)
 
 /* ---- objects that others have taken away ------------------------------------------------------
  */
-
-static bool copy_entry(struct hl_archive *a, struct hl_id id, struct hl_archive_entry *out)
-{
-    pthread_mutex_lock(&a->lock);
-    const struct hl_archive_entry *e = find_entry(a, id);
-    bool stored = e != NULL && e->state == SEALED;
-    if (stored)
-        *out = *e;
-    pthread_mutex_unlock(&a->lock);
-    return stored;
-}
 
 /* False: the shard was removed or stored meanwhile, so what was seen is not what is there now. */
 static bool forget_shard(struct hl_archive *a, const struct hl_archive_entry *was)
