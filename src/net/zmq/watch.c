@@ -40,8 +40,8 @@
 /* libzmq owns the descriptor: any thread of the process may have its number by now. */
 struct hl_mig_link {
     int number;
-    bool
-        ended; /* its end was reported before its beginning: libzmq's threads report on their own */
+    /* its end was reported before its beginning: libzmq's threads report independently */
+    bool ended;
     bool mute;
     bool heard;        /* since the last look */
     bool cut;          /* and no longer counted */
