@@ -10,12 +10,15 @@
 #ifndef TESTS_SUPPORT_SWIFT_S3_H
 #define TESTS_SUPPORT_SWIFT_S3_H
 
+#include <arpa/inet.h>
 #include <jansson.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +26,7 @@
 
 struct swift {
     pid_t pid;
+    int port_holder; /* socket that keeps the port of a killed server from others; -1 = none */
     char dir[64], port[16], endpoint[64], bucket[64], access_key[64], secret_key[64];
 };
 
@@ -67,6 +71,22 @@ static inline int swift_wait(struct swift *s)
     return 0;
 }
 
+/* Binds the port without listening: connections are refused, and only a server with SO_REUSEADDR
+ * can listen there. Returns -1 if another process was faster. */
+static inline int swift_hold_port(const char *port)
+{
+    const struct sockaddr_in at = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)strtoul(port, NULL, 10)),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+                    bind(fd, (const struct sockaddr *)&at, sizeof(at)) != 0)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 static inline void swift_kill(struct swift *s)
 {
     if (s->pid <= 0)
@@ -74,18 +94,23 @@ static inline void swift_kill(struct swift *s)
     kill(s->pid, SIGKILL);
     waitpid(s->pid, NULL, 0);
     s->pid = 0;
+    if (s->port_holder < 0 && s->port[0] != '\0')
+        s->port_holder = swift_hold_port(s->port);
 }
 
 static inline void swift_stop(struct swift *s)
 {
     swift_kill(s);
+    if (s->port_holder >= 0)
+        close(s->port_holder);
+    s->port_holder = -1;
     if (s->dir[0] != '\0' && hl_dir_remove(s->dir) != HL_OK)
         fprintf(stderr, "%s stays: %s\n", s->dir, hl_error_text());
 }
 
 static inline int swift_start(struct swift *s)
 {
-    *s = (struct swift){0};
+    *s = (struct swift){.port_holder = -1};
     /* /var/tmp: not every /tmp has extended attributes */
     snprintf(s->dir, sizeof(s->dir), "/var/tmp/helios-test-swift-XXXXXX");
     if (mkdtemp(s->dir) == NULL)
