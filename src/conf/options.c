@@ -166,6 +166,8 @@ static hl_status set_text(const struct hl_option *row, void *target, const char 
     char *copy = NULL;
     if (row->kind == HL_OPT_ENUM)
         HL_TRY(check_choice(row, text));
+    if (row->kind != HL_OPT_LISTEN && row->min > 0 && text[0] == '\0')
+        return hl_fail(HL_EINVAL, "the value is empty");
     const char *home = getenv("HOME");
     if (row->kind == HL_OPT_PATH && strncmp(text, "~/", 2) == 0 && home != NULL) {
         if (asprintf(&copy, "%s%s", home, text + 1) < 0)

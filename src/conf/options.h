@@ -50,7 +50,8 @@ struct hl_option {
     const char *text; /* default, parsed like any other value; "" = none if the help says so */
     const char *help; /* one sentence */
     enum hl_option_kind kind;
-    int64_t min, max;    /* INT, BYTES, DURATION, PERCENT, NUMBER; both 0 = no check */
+    int64_t min, max;    /* INT, BYTES, DURATION, PERCENT, NUMBER; both 0 = no check. STRING, PATH:
+                          * min 1 = must not be empty if it is given */
     const char *choices; /* ENUM: "a|b|c" */
     size_t offset;       /* of the field in the target struct */
     size_t width;        /* of the field; 0 = 8 bytes. An integer has 4 bytes (and is then at most

@@ -210,6 +210,19 @@ class Usage(unittest.TestCase):
             (("model", "show"), "NAME[@VERSION] is missing"),
             (("bench", "get", "--size", "4XB"), "4XB"),
             (("model", "ls", "--state"), "--state"),
+            (("store", ""), "NODE is empty"),
+            (("up", "--address", ""), "--address"),
+            (("topo", ""), "FILE.xml is empty"),
+            (("conf", ""), "is empty"),
+            (("shard", "rm", "aa", ""), "ID|KEY is empty"),
+            (("shard", "ls", "--model", ""), "--model"),
+            (("shard", "ls", "--model="), "--model"),
+            (("submit", "job.yaml", "--key", ""), "--key"),
+            (("model", "diff", "a", "b", "--tensor", ""), "--tensor"),
+            (("model", "import", "dir", "--name", "m", "--iteration", ""), "--iteration"),
+            (("mem", "trace", "t.json", "--svg", ""), "--svg"),
+            (("sim", "--generate", "scan", "--out", ""), "--out"),
+            (("validate", "--rows", ""), "--rows"),
         ):
             done = helios(*args)
             self.assertEqual(done.returncode, 2, args)

@@ -25,7 +25,7 @@ struct archive_bench_args {
 #define AT(field) HL_OPTION_FIELD(struct archive_bench_args, field)
 
 static const struct hl_option archive_bench_rows[] = {
-    {"dir", "--dir", "/var/tmp", "Directory on the disk to measure.", HL_OPT_PATH, 0, 0, NULL,
+    {"dir", "--dir", "/var/tmp", "Directory on the disk to measure.", HL_OPT_PATH, 1, 0, NULL,
      AT(dir)},
     {"rounds", "--rounds", "30", "How many shards of 1 MiB.", HL_OPT_INT, 1, 10000, NULL,
      AT(rounds)},

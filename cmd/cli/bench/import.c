@@ -28,7 +28,7 @@ static const struct hl_option import_bench_rows[] = {
     {"pp", "--pp", "2", "Pipeline-parallel size.", HL_OPT_INT, 1, 64, NULL, AT(pp)},
     {"rounds", "--rounds", "3", "Number of imports.", HL_OPT_INT, 1, 100, NULL, AT(rounds)},
     {"dir", "--dir", "/tmp", "Directory for the checkpoint, which is removed afterwards.",
-     HL_OPT_PATH, 0, 0, NULL, AT(dir)},
+     HL_OPT_PATH, 1, 0, NULL, AT(dir)},
 };
 
 struct import_bench {

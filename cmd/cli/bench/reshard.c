@@ -53,7 +53,7 @@ static const struct hl_option reshard_bench_rows[] = {
     {"rounds", "--rounds", "3", "How many times each layout is made.", HL_OPT_INT, 1, 100, NULL,
      AT(rounds)},
     {"dir", "--dir", "/tmp", "Directory for the checkpoints, which are removed afterwards.",
-     HL_OPT_PATH, 0, 0, NULL, AT(dir)},
+     HL_OPT_PATH, 1, 0, NULL, AT(dir)},
 };
 
 /* The daemons' memory besides the pool, at its peak. */

@@ -66,6 +66,29 @@ static hl_status check_json_flag(struct cli *cli, const struct hl_option *rows, 
     return HL_OK;
 }
 
+/* The last argument of a command may be repeated. */
+static const char *argument_name(const struct cli *cli, int index, struct help_argument *a)
+{
+    for (; index >= 0; index--)
+        if (help_argument(cli->command, index, a))
+            return a->name;
+    return "an argument";
+}
+
+/* An empty argument, as from "$NODE" of a shell that has none, is not the same as no argument. */
+static hl_status check_arguments(struct cli *cli, char **argv, int count, int min, int max)
+{
+    struct help_argument a;
+    if (count > max)
+        return cli_usage(cli, "unexpected argument '%s'", argv[max]);
+    if (count < min)
+        return cli_usage(cli, "%s is missing", argument_name(cli, count, &a));
+    for (int i = 0; i < count; i++)
+        if (argv[i][0] == '\0')
+            return cli_usage(cli, "%s is empty", argument_name(cli, i, &a));
+    return HL_OK;
+}
+
 hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
                          char **argv, void *target, int min, int max, struct hl_arena *arena,
                          struct hl_api_key_value_list *given)
@@ -85,14 +108,10 @@ hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t c
     if (st == HL_ECANCELED) /* help was printed, so there is no failure to explain */
         hl_error_clear();
     HL_TRY(st);
-    if (rest >= min && rest <= max)
-        return HL_OK;
-    hl_args_fini(rows, count, target);
-    if (rest > max)
-        return cli_usage(cli, "unexpected argument '%s'", argv[max]);
-    struct help_argument missing;
-    return cli_usage(cli, "%s is missing",
-                     help_argument(cli->command, rest, &missing) ? missing.name : "an argument");
+    st = check_arguments(cli, argv, rest, min, max);
+    if (st != HL_OK)
+        hl_args_fini(rows, count, target);
+    return st;
 }
 
 hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,

@@ -111,7 +111,7 @@ hl_status help_dump(struct cli *cli, const struct help_tree *tree) HL_CHECK;
 /* ---- arguments ---- */
 
 /* Calls hl_args_parse with the command's own usage line; checks that min..max positional arguments
- * remain in argv[0..]. */
+ * remain in argv[0..], and that none is empty. */
 hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
                    char **argv, void *target, int min, int max) HL_CHECK;
 /* The same; *given is as in hl_args_parse_given. */

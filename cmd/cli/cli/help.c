@@ -160,8 +160,9 @@ static struct hl_api_help_option option_to_api(const struct hl_option *row, stru
                                         .value = hl_option_value_word(row),
                                         .type = types[row->kind],
                                         .default_ = row->text,
-                                        .help = row->help,
-                                        .bounds = {row->min, row->max}};
+                                        .help = row->help};
+    if (row->kind != HL_OPT_STRING && row->kind != HL_OPT_PATH)
+        option.bounds = (struct hl_api_help_bounds){row->min, row->max};
     if (row->kind == HL_OPT_ENUM)
         option.choices = split_text(arena, row->choices, '|');
     return option;

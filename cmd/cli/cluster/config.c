@@ -306,7 +306,7 @@ hl_status cmd_conf(struct cli *cli, int argc, char **argv)
     static const struct hl_option rows[] = {
         {"config", "--config", "",
          "Show the values from this YAML file and the environment; no daemon is called.",
-         HL_OPT_PATH, 0, 0, NULL, 0, 0, 0},
+         HL_OPT_PATH, 1, 0, NULL, 0, 0, 0},
     };
 
     struct {

@@ -54,7 +54,7 @@ static const struct hl_option up_rows[] = {
      "Serve over TCP, on this address or name of this machine; pods must reach it. If it is not "
      "given: Unix sockets in the state directory, which other users cannot reach, and no port; "
      "with Kubernetes 127.0.0.1.",
-     HL_OPT_STRING, 0, 0, NULL, AT(address)},
+     HL_OPT_STRING, 1, 0, NULL, AT(address)},
     {"kubeconfig", "--kubeconfig", "",
      "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or the credentials of the pod.",
      HL_OPT_PATH, 0, 0, NULL, AT(kubeconfig)},

@@ -233,7 +233,7 @@ static const struct hl_option plan_rows[] = {
 
 static const struct hl_option submit_rows[] = {
     EXPORT_ROW,
-    {"key", "--key", "", "Submitting twice with the same key makes one job.", HL_OPT_STRING, 0,
+    {"key", "--key", "", "Submitting twice with the same key makes one job.", HL_OPT_STRING, 1,
      0, NULL, HL_OPTION_FIELD(struct submit_args, key)},
     {"wait", "--wait", "false", "Wait for the job to end; exit status 0 if it succeeded, else 1.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct submit_args, wait)},

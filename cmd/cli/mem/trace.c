@@ -25,10 +25,10 @@ struct trace_args {
 
 static const struct hl_option rows[] = {
     {"csv", "--csv", "", "Write the table as comma-separated values to a file; - is stdout.",
-     HL_OPT_PATH, 0, 0, NULL, AT(csv)},
+     HL_OPT_PATH, 1, 0, NULL, AT(csv)},
     {"json", "--json", "", "Write the trace as `helios mem replay` reads it to a file.",
-     HL_OPT_PATH, 0, 0, NULL, AT(json)},
-    {"svg", "--svg", "", "Write a picture of memory by moment and kind to a file.", HL_OPT_PATH, 0,
+     HL_OPT_PATH, 1, 0, NULL, AT(json)},
+    {"svg", "--svg", "", "Write a picture of memory by moment and kind to a file.", HL_OPT_PATH, 1,
      0, NULL, AT(svg)},
     {"policy", "--policy", "opt", "Which chunk is evicted when the device is full.", HL_OPT_ENUM, 0,
      0, "opt|lru|fifo|heat|random", AT(policy)},

@@ -57,7 +57,7 @@ static const struct hl_option import_rows[] = {
     {"iteration", "--iteration", "",
      "Of a Megatron checkpoint: this iteration, or release; without it the newest, which "
      "latest_checkpointed_iteration.txt names.",
-     HL_OPT_STRING, 0, 0, NULL, AT(iteration)},
+     HL_OPT_STRING, 1, 0, NULL, AT(iteration)},
     {"optimizer", "--optimizer", "false",
      "Of a Megatron checkpoint: the optimizer state too (three times the memory and more).",
      HL_OPT_BOOL, 0, 0, NULL, AT(optimizer)},

@@ -27,7 +27,7 @@ struct diff_args {
 
 static const struct hl_option diff_rows[] = {
     {"tensor", "--tensor", "", "Only tensors whose name matches this shell pattern.", HL_OPT_STRING,
-     0, 0, NULL, AT(tensor)},
+     1, 0, NULL, AT(tensor)},
     {"all", "--all", "false", "Compare optimizer state and blobs of modules too.", HL_OPT_BOOL, 0,
      0, NULL, AT(all)},
     {"quiet", "--quiet", "false", "Print nothing, and stop at the first difference.", HL_OPT_BOOL,

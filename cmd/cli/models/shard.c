@@ -19,7 +19,7 @@ struct shard_args {
 #define AT(field) HL_OPTION_FIELD(struct shard_args, field)
 
 static const struct hl_option ls_rows[] = {
-    {"model", "--model", "", "Only of this model, NAME or NAME@VERSION.", HL_OPT_STRING, 0, 0, NULL,
+    {"model", "--model", "", "Only of this model, NAME or NAME@VERSION.", HL_OPT_STRING, 1, 0, NULL,
      AT(model)},
 };
 

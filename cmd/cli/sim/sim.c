@@ -47,7 +47,7 @@ static const struct hl_option rows[] = {
      HL_GENERATE_NODES_MAX, NULL, AT(nodes)},
     {"out", "--out", "",
      "With --generate: only write the trace to a file, without simulating it; - is stdout.",
-     HL_OPT_PATH, 0, 0, NULL, AT(out)},
+     HL_OPT_PATH, 1, 0, NULL, AT(out)},
     {"policy", "--policy", "all",
      "The policy that decides where shards are placed; all compares them.", HL_OPT_ENUM, 0, 0,
      "all|helios|lru|lfu|sieve|s3fifo|wtinylfu|gdsf|static|optimal", AT(policy)},

@@ -17,7 +17,7 @@
 
 static const struct hl_option arg_rows[] = {
     {"rows", "--rows", "",
-     "Only these rows, or rows that begin with these words: plank,data.local.", HL_OPT_STRING, 0, 0,
+     "Only these rows, or rows that begin with these words: plank,data.local.", HL_OPT_STRING, 1, 0,
      NULL, AT(rows)},
     {"time", "--time", "60s", "How long the whole validation may take.", HL_OPT_DURATION, 1000,
      HL_OPTION_DAY_MS, NULL, AT(time_ms)},
@@ -31,7 +31,7 @@ static const struct hl_option arg_rows[] = {
     {"copies", "--copies", "8", "Number of copies from which a share of paths is determined.",
      HL_OPT_INT, 1, 10000, NULL, AT(copies)},
     {"topology", "--topology", "",
-     "hwloc XML file: where no copy can be made, paths are decided for its NICs.", HL_OPT_PATH, 0,
+     "hwloc XML file: where no copy can be made, paths are decided for its NICs.", HL_OPT_PATH, 1,
      0, NULL, AT(topology)},
     {"min_plank", "--min-plank", "100", "Target: share of copies over the plank with a ConnectX-4.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(min_plank)},

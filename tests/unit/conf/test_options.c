@@ -88,6 +88,28 @@ TEST(a_subcommand_takes_flags_and_arguments_in_any_order)
     assert_null(a.output);
 }
 
+TEST(a_text_that_must_not_be_empty_may_be_left_out_but_not_given_empty)
+{
+    struct texts {
+        char *name, *note;
+    } t = {0};
+    static const struct hl_option rows[] = {
+        {"name", "--name", "", "Name.", HL_OPT_STRING, 1, 0, NULL,
+         HL_OPTION_FIELD(struct texts, name)},
+        {"note", "--note", "", "Note.", HL_OPT_STRING, 0, 0, NULL,
+         HL_OPTION_FIELD(struct texts, note)},
+    };
+    char *argv[16];
+    int rest, argc = copy_words(WORDS("--note", "") + 1, argv);
+    assert_int_equal(hl_args_parse(rows, 2, "x", argc, argv, &t, &rest), HL_OK);
+    assert_string_equal(t.name, "");
+    hl_args_fini(rows, 2, &t);
+    argc = copy_words(WORDS("--name", "") + 1, argv);
+    fails(hl_args_parse(rows, 2, "x", argc, argv, &t, &rest), "--name: ");
+    argc = copy_words(WORDS("--name=") + 1, argv);
+    fails(hl_args_parse(rows, 2, "x", argc, argv, &t, &rest), "--name: ");
+}
+
 TEST(sizes_and_durations_are_read_as_people_write_them)
 {
 

@@ -117,3 +117,18 @@ TEST(arguments_are_read_from_the_usage_line)
     assert_true(a.required && a.repeated);
     assert_false(help_argument(&c, 3, &a)); /* options begin */
 }
+
+TEST(an_empty_argument_is_refused_by_its_name)
+{
+    static const struct cli_command c = {"x", "[NODE] ID... [options]", "", NULL};
+    static char node[] = "n", id[] = "ab", none[] = "";
+    char *good[] = {node, id, id, NULL}, *first[] = {none, NULL}, *last[] = {node, id, none, NULL};
+    struct cli cli = {.command = &c};
+    assert_int_equal(cli_no_args(&cli, 3, good, 0, 9), HL_OK);
+    assert_false(cli.usage_failed);
+    assert_int_equal(cli_no_args(&cli, 1, first, 0, 9), HL_EINVAL);
+    assert_true(cli.usage_failed);
+    assert_non_null(strstr(hl_error_text(), "NODE is empty"));
+    assert_int_equal(cli_no_args(&cli, 3, last, 0, 9), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "ID is empty"));
+}
