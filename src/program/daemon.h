@@ -54,7 +54,8 @@ int program_daemon_run(const struct program_service *service, void *arg, int arg
  * the limit of `ulimit -f`, which is like one on a full disk (process.c). */
 void program_begin(void);
 
-/* Prints the error of a program that ended with `st`, and returns its exit status (process.c). */
+/* Prints the error of a program that ended with `st`, and returns its exit status; what was printed
+ * to stdout must have reached it (process.c). */
 int program_exit(const char *name, hl_status st);
 
 #endif

@@ -172,10 +172,21 @@ class Usage(unittest.TestCase):
         self.assertEqual(done.stderr, "")
 
     def test_what_can_not_be_written_is_an_error(self):
-        for command in ("--version", "help", "list --help", "conf --config /dev/null"):
+        for command in (
+            "helios --version",
+            "helios help",
+            "helios list --help",
+            "helios conf --config /dev/null",
+            "helios-controller --version",
+            "helios-l3d --help",
+            "helios-agent --help",
+            "helios-ranktable --version",
+            "helios-ranktable --help",
+            "helios-ranktable lint --help",
+        ):
             for to in (">/dev/full", ">&-"):
                 done = subprocess.run(
-                    f"exec {HELIOS} {command} {to}",
+                    f"exec {BUILD}/bin/{command} {to}",
                     shell=True,
                     text=True,
                     capture_output=True,
