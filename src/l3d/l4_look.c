@@ -12,7 +12,7 @@
 #include "base/plane.h"
 #include "l3d/l4_private.h"
 
-#define AWAY_NS     (5 * HL_NS_PER_S) /* between two looks at an archive that is away */
+#define AWAY_NS     (5 * HL_NS_PER_S) /* between two looks at an unreachable archive */
 #define CHECK_SHARE 20                /* a check takes at most this part of the time */
 
 static void note_missing(struct hl_l3d *d, struct hl_id id)
@@ -28,9 +28,10 @@ static void note_away(struct hl_l3d *d, hl_status st)
         return;
     atomic_store(&l4->look_ns, hl_now_ns() + AWAY_NS);
     if (!atomic_exchange(&l4->away, true))
-        hl_error("the archive is away: nothing is evicted or archived until it is back url=%s "
-                 "error=\"%s\"",
-                 l4->url, hl_error_text());
+        hl_error(
+            "the archive is unreachable: nothing is evicted or archived until it is back url=%s "
+            "error=\"%s\"",
+            l4->url, hl_error_text());
 }
 
 static void note_here(struct hl_l3d *d)
@@ -48,7 +49,7 @@ hl_status l4_look(struct hl_l3d *d, struct hl_id id)
         return hl_fail(HL_ECORRUPT, "shard %s: the copy in %s is damaged", hl_id_format(id).s,
                        d->l4->url);
     if (l4_is_away(d) && hl_now_ns() < atomic_load(&d->l4->look_ns))
-        return hl_fail(HL_EUNAVAIL, "%s is away", d->l4->url);
+        return hl_fail(HL_EUNAVAIL, "%s is unreachable", d->l4->url);
     hl_status st = hl_archive_look(a, id, &gone);
     if (gone) {
         hl_error("the archived copy is gone id=%s error=\"%s\"", hl_id_format(id).s,

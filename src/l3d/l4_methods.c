@@ -279,7 +279,7 @@ enum hl_api_archive_mode l4_mode(const struct hl_l3d *d)
 
 bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out)
 {
-    struct hl_archive_info info = {.scheme = "away"};
+    struct hl_archive_info info = {.scheme = "unreachable"};
     struct hl_archive *a = l4_archive(d);
     if (d->l4->opener == NULL)
         return false;

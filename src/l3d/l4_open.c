@@ -227,7 +227,7 @@ void l4_health(const struct hl_l3d *d, struct hl_buf *out)
 {
     char why[HL_ERROR_TEXT_MAX];
     if (l4_is_away(d))
-        (void)hl_buf_printf(out, "archive %s is away: nothing is evicted or archived\n",
+        (void)hl_buf_printf(out, "archive %s is unreachable: nothing is evicted or archived\n",
                             d->l4->url);
     if (!l4_is_unreachable(d))
         return;
@@ -240,10 +240,9 @@ void l4_gauges(const struct hl_l3d *d, struct hl_buf *out)
 {
     if (d->l4->opener == NULL)
         return;
-    hl_metric_family(
-        out, "helios_archive_up", "gauge",
-        "1 once the archive was reached since the daemon started and while it is not away, "
-        "else 0.");
+    hl_metric_family(out, "helios_archive_up", "gauge",
+                     "1 once the archive was reached since the daemon started, 0 before that and "
+                     "while it is unreachable.");
     (void)hl_buf_printf(out, "helios_archive_up %d\n", !l4_is_unreachable(d) && !l4_is_away(d));
     hl_metric_family(out, "helios_pool_orders_total", "counter",
                      "Orders of the Controller in which shards leave a full pool.");

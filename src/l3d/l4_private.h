@@ -81,7 +81,7 @@ struct l4 {
     pthread_mutex_t bad_lock;
     struct l4_check check;
     atomic_bool away;             /* the archive was reached, but can't be looked at now */
-    atomic_uint_fast64_t look_ns; /* while it is away: not before this time */
+    atomic_uint_fast64_t look_ns; /* while it is unreachable: not before this time */
     struct l4_maker maker;
     atomic_uint evictable; /* grows when a shard of the pool has come into the archive or from it */
     struct l4_order *order; /* NULL: none was given; under order_lock */

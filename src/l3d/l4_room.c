@@ -220,7 +220,8 @@ uint64_t l4_room_wait_ns(const struct hl_l3d *d)
 static hl_status explain_room(const struct hl_l3d *d, hl_status st)
 {
     if (st == HL_ENOSPC && l4_is_away(d))
-        return hl_fail_prefix(st, "the archive %s is away, so nothing is evicted: ", d->l4->url);
+        return hl_fail_prefix(st,
+                              "the archive %s is unreachable, so nothing is evicted: ", d->l4->url);
     return st;
 }
 
