@@ -1,4 +1,4 @@
-/* Calls about jobs whose other side is not as it should be. */
+/* Calls whose parameters are, or whose other side is, not as they should be. */
 #include "support/test.h"
 
 #include "integration/controller_world.h"
@@ -52,4 +52,12 @@ TEST_IN(setup, teardown, the_cancel_of_a_job_whose_record_is_damaged_names_the_j
     assert_string_equal(hl_json_str(r, "state", ""), "cancelled");
     json_decref(r);
     assert_int_equal(call("getJob", json_pack("{s:s}", "id", id), &r), HL_ENOENT);
+}
+
+TEST_IN(setup, teardown, a_pin_of_neither_a_shard_nor_a_version_says_what_is_missing)
+{
+    json_t *r = NULL;
+    assert_int_equal(call("pin", json_object(), &r), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "id"));
+    assert_non_null(strstr(hl_error_text(), "model"));
 }

@@ -204,6 +204,8 @@ static hl_status pin_key(const struct hl_controller *c,
         shard_key(id, key);
         return HL_OK;
     }
+    if (p->model[0] == '\0')
+        return hl_fail(HL_EINVAL, "id and model are missing: name a shard or a version");
     HL_TRY(hl_catalog_model(&c->catalog, p->model, &m));
     HL_TRY(hl_catalog_version(m, p->version, &v));
     version_key(v, key);
