@@ -230,6 +230,7 @@ class Verify(unittest.TestCase):
             text,
         )
         self.assertIn("another copy is good", text)
+        self.assertNotIn("shard drop", text)
         wait_for(
             "verify's own read to have it healed",
             lambda: self.c.run("model", "verify", name).returncode == 0,

@@ -192,13 +192,31 @@ void verify_print(const struct verified *v)
     }
 }
 
+/* What to do about bad copies. A read heals the pool's only: a reader of another node does not read
+ * what a node has. */
+static const char *advice_of(const struct verified *v)
+{
+    bool good = false, unknown = false, in_pool_only = true;
+    for (size_t i = 0; i < v->found.copies.count; i++) {
+        const struct hl_api_verified_copy *c = &v->found.copies.items[i];
+        good |= c->state == HL_API_COPY_VERDICT_OK;
+        unknown |= c->state == HL_API_COPY_VERDICT_UNKNOWN;
+        in_pool_only &= c->state != HL_API_COPY_VERDICT_BAD || c->tier == HL_API_TIER_L3;
+    }
+    if (good && in_pool_only)
+        return "another copy is good: the next read replaces the bad one by it";
+    if (good)
+        return "another copy is good: drop the bad one with `helios shard drop`";
+    return unknown ? "another copy could not be verified: verify again when its holder answers"
+                   : "import the model again or use another version";
+}
+
 static hl_status bad_verdict(const char *id, const struct verified *v)
 {
     char list[PIECES_TEXT * 2] = "", place[384], pieces[PIECES_TEXT];
-    size_t good = 0, used = 0;
+    size_t used = 0;
     for (size_t i = 0; i < v->found.copies.count; i++) {
         const struct hl_api_verified_copy *c = &v->found.copies.items[i];
-        good += c->state == HL_API_COPY_VERDICT_OK;
         if (c->state == HL_API_COPY_VERDICT_BAD && used < sizeof(list))
             used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s (%s)",
                                      used > 0 ? ", " : "", place_text(c, place, sizeof(place)),
@@ -206,9 +224,7 @@ static hl_status bad_verdict(const char *id, const struct verified *v)
     }
     if (used == 0)
         return HL_OK;
-    return hl_fail(HL_ECORRUPT, "shard %s fails its checksum in %s; %s", id, list,
-                   good > 0 ? "another copy is good: drop the bad one with `helios shard drop`"
-                            : "import the model again or use another version");
+    return hl_fail(HL_ECORRUPT, "shard %s fails its checksum in %s; %s", id, list, advice_of(v));
 }
 
 hl_status verify_verdict(const char *id, const struct verified *v)

@@ -9,6 +9,7 @@
 #include "cli/models/hf_files.h"
 #include "cli/models/model.h"
 #include "cli/models/shard_id.h"
+#include "cli/models/verify.h"
 #include "os/file.h"
 
 #define GIB ((uint64_t)1 << 30)
@@ -93,4 +94,26 @@ TEST(an_index_says_which_file_has_which_tensor)
         5 * GIB + 7);
     json_decref(index);
     assert_int_equal(hl_dir_remove(dir), HL_OK);
+}
+
+/* The verdict of a copy in the pool and one of a node, in these states. */
+static const char *verdict_text(enum hl_api_copy_verdict pool, enum hl_api_copy_verdict node)
+{
+    struct hl_api_verified_copy copies[] = {
+        {.tier = HL_API_TIER_L3, .node = "", .device = "", .state = pool, .error = "no answer"},
+        {.tier = HL_API_TIER_L2, .node = "n1", .device = "", .state = node, .error = "no answer"}};
+    const struct verified v = {true, {.copies = {copies, 2}}};
+    assert_int_equal(verify_verdict("ab", &v), HL_ECORRUPT);
+    return hl_error_text();
+}
+
+TEST(a_bad_copy_is_to_be_dropped_only_where_no_read_replaces_it)
+{
+    const enum hl_api_copy_verdict ok = HL_API_COPY_VERDICT_OK, bad = HL_API_COPY_VERDICT_BAD,
+                                   unknown = HL_API_COPY_VERDICT_UNKNOWN;
+    assert_null(strstr(verdict_text(bad, ok), "shard drop"));
+    assert_non_null(strstr(hl_error_text(), "another copy is good"));
+    assert_non_null(strstr(verdict_text(ok, bad), "shard drop"));
+    assert_non_null(strstr(verdict_text(bad, bad), "import the model again"));
+    assert_null(strstr(verdict_text(bad, unknown), "import the model again"));
 }
