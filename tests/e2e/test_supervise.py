@@ -3,6 +3,7 @@ and their exit status or signal is reported."""
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from support.cluster import BUILD, Cluster, alive, wait_for  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster, alive, wait_for  # noqa: E402
 
 JOB = """jobName: long
 command: [/bin/sh, -c, "echo started; exec sleep 1000"]
@@ -126,6 +127,28 @@ class Supervise(unittest.TestCase):
         self.assertNotIn("end", self.doc(c)["node-0"])
         temporary.rmdir()
         self.assertEqual(self.again(c, "node-0", 1)["end"]["how"], "killed by signal 9 (Killed)")
+
+    def test_an_up_that_can_not_write_leaves_the_supervisor_that_there_is(self):
+        c = self.cluster()
+        c.up()
+        supervisor = self.doc(c)["supervisor"]["pid"]
+        os.kill(supervisor, signal.SIGSTOP)  # which would be quicker than `up`
+        c.kill("node-0")
+        up = subprocess.run(
+            [HELIOS, "--state", c.state, *c.up_args],
+            capture_output=True,
+            text=True,
+            env=c.env,
+            timeout=60,
+            check=False,
+            restore_signals=False,  # a write beyond the limit fails, as on a full disk
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+        )
+        self.assertEqual(up.returncode, 1)
+        self.assertIn("cluster.json", up.stderr)
+        self.assertTrue(alive(supervisor))
+        os.kill(supervisor, signal.SIGCONT)
+        self.again(c, "node-0", 1)
 
     def test_a_cluster_without_supervisor_is_repaired_by_up_only(self):
         c = self.cluster(supervise=False)

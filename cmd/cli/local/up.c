@@ -101,20 +101,28 @@ static bool all_serve(const struct local *l)
 }
 
 /* There is one supervisor at a time. It stays if there is nothing to start; otherwise this process
- * takes over, because it is the parent of what it starts. */
-static void take_over(struct local *l)
+ * takes over, because it is the parent of what it starts. In a cluster that runs, cluster.json
+ * names it before the other one ends: on a full disk, the cluster keeps the supervisor that it has.
+ */
+static hl_status take_over(struct local *l, struct hl_api_local_cluster *before)
 {
     struct hl_process self;
     struct hl_api_local_cluster *doc = &l->cluster.doc;
+    struct hl_api_local_supervisor new = {0};
     bool wanted = l->settings.supervise && l->opts->supervises != NULL;
     if (wanted && local_supervisor_runs(doc) && !local_supervisor_stopped(doc) && all_serve(l))
-        return;
+        return HL_OK;
+    if (wanted && hl_process_identify(getpid(), &self) == HL_OK)
+        new = (struct hl_api_local_supervisor){self.pid, self.start};
+    if (l->warm) {
+        before->supervisor = new;
+        HL_TRY(local_save(l->opts->state, before));
+    }
     local_end_supervisor(doc);
-    doc->supervisor = (struct hl_api_local_supervisor){0};
-    if (!wanted || hl_process_identify(getpid(), &self) != HL_OK)
-        return;
-    doc->supervisor = (struct hl_api_local_supervisor){self.pid, self.start};
-    *l->opts->supervises = true;
+    doc->supervisor = new;
+    if (new.pid > 0)
+        *l->opts->supervises = true;
+    return HL_OK;
 }
 
 /* Keeps the supervisor of a cluster that continues as it was before. */
@@ -219,7 +227,7 @@ static hl_status bring_up(struct local *l, struct hl_api_local_cluster *before)
     HL_TRY(prepare_cluster(l, before));
     if (!l->warm)
         forget_ends(l);
-    take_over(l);
+    HL_TRY(take_over(l, before));
     hl_status st = start_all(l);
     if (st == HL_OK)
         st = local_await_whole(l);
