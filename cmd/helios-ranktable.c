@@ -1,6 +1,7 @@
 /* helios-ranktable: writes rank tables for the jobs of a Kubernetes cluster. Takes
  * hccl-controller's flags, with one dash or two. `helios-ranktable lint` checks a table and reports
  * its faults. */
+#include <fcntl.h>
 #include <malloc.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -182,8 +183,12 @@ static hl_status set_log(const struct args *a)
     log_path(a, path, sizeof(path));
     if (path[0] == '\0')
         return HL_OK;
-    if (freopen(path, "ae", stderr) == NULL)
+    /* Not freopen, which closes stderr if it fails: then nothing could say why. */
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0 || (fd != STDERR_FILENO && dup3(fd, STDERR_FILENO, O_CLOEXEC) < 0))
         return hl_fail(HL_EINVAL, "the log %s: %m", path);
+    if (fd != STDERR_FILENO)
+        close(fd);
     setvbuf(stderr, NULL, _IOLBF, 0);
     return HL_OK;
 }

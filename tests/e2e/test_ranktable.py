@@ -461,6 +461,17 @@ class Flags(unittest.TestCase):
                     (done.returncode, list(pathlib.Path(folder).iterdir())), (1, []), flags
                 )
 
+    def test_a_log_that_can_not_be_opened_is_named(self):
+        done = subprocess.run(
+            [str(BUILD / "bin" / "helios-ranktable"), "-logFile", "/nonexistent/file.log"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("/nonexistent/file.log", done.stderr)
+
     def test_a_log_at_its_size_limit_does_not_end_it(self):
         with tempfile.NamedTemporaryFile() as log:
             log.write(bytes(4096))
