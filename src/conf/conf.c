@@ -103,6 +103,19 @@ static hl_status unknown_key(const struct hl_conf *conf, const struct hl_yaml *d
                    hl_yaml_name(doc), pos.line, pos.column, name);
 }
 
+/* A file can write an option in two ways, "l3.size: 1GiB" and "l3: {size: 1GiB}". */
+static hl_status check_set_once(const struct hl_conf *conf, const struct hl_option *row,
+                                const struct hl_yaml *doc, struct hl_yaml_pos pos)
+{
+    char here[PATH_MAX + 16];
+    const char *origin = conf->origin[row - conf->rows];
+    int len = snprintf(here, sizeof(here), "file %s:", hl_yaml_name(doc));
+    if (strncmp(origin, here, (size_t)len) != 0)
+        return HL_OK;
+    return hl_fail(HL_EINVAL, "%s:%d:%d: line %s sets %s already", hl_yaml_name(doc), pos.line,
+                   pos.column, origin + len, row->name);
+}
+
 static hl_status set_from_file(struct hl_conf *conf, const struct hl_yaml *doc, const char *pointer,
                                const char *name, const json_t *value)
 {
@@ -117,6 +130,7 @@ static hl_status set_from_file(struct hl_conf *conf, const struct hl_yaml *doc, 
     if (json_is_array(value))
         return hl_fail(HL_EINVAL, "%s:%d:%d: %s takes one value, not a list", hl_yaml_name(doc),
                        pos.line, pos.column, name);
+    HL_TRY(check_set_once(conf, row, doc, pos));
     if (json_is_boolean(value))
         text = json_is_true(value) ? "true" : "false";
     if (json_is_integer(value))
@@ -190,7 +204,9 @@ static hl_status load_files(struct hl_conf *conf, const char *given)
     if (given != NULL)
         return given[0] != '\0' ? load_file(conf, given) : HL_OK;
     HL_TRY(load_if_there(conf, hl_conf_system_file));
-    return hl_conf_user_file(path, sizeof(path)) ? load_if_there(conf, path) : HL_OK;
+    if (!hl_conf_user_file(path, sizeof(path)) || strcmp(path, hl_conf_system_file) == 0)
+        return HL_OK;
+    return load_if_there(conf, path);
 }
 
 /* ---- environment, flags --------------------------------------------------------------------- */

@@ -72,6 +72,18 @@ TEST(each_slice_fills_its_own_struct)
     assert_null(v.far.listen);
 }
 
+TEST(an_option_that_a_file_sets_in_two_ways_is_refused_with_both_lines)
+{
+    struct values v = {0};
+    struct hl_conf conf = {0};
+    assert_int_equal(
+        load_text(&whole, "far.keep: 5\nnear: {keep: 5}\nfar: {keep: 6}\n", NULL, &v, &conf),
+        HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), ":3:"));
+    assert_non_null(strstr(hl_error_text(), "line 1"));
+    assert_non_null(strstr(hl_error_text(), "far.keep"));
+}
+
 TEST(a_partial_program_passes_over_the_options_of_others)
 {
     struct values v = {0};
