@@ -44,8 +44,8 @@ static hl_status print_left(const struct hl_api_left_shards_list *left,
     if (left->count == 0)
         return HL_OK;
     printf("\n%s:\n", !a->discard  ? "held by no version"
-                      : a->dry_run ? "would be given up"
-                                   : "given up");
+                      : a->dry_run ? "would be discarded"
+                                   : "discarded");
     cli_table_init(&t, "VERSION|TIER|>SHARDS|>BYTES|REASON");
     for (size_t i = 0; i < left->count; i++) {
         const struct hl_api_left_shards *g = &left->items[i];
@@ -84,8 +84,8 @@ static hl_status recovery_verdict(const struct hl_api_recovery *r, const struct 
         left += r->left.items[i].shards;
     return hl_fail(HL_ECONFLICT,
                    "pool and archive are not claimed: they hold %" PRIu64
-                   " shards that belong to no version and that a claim would give up; to give them "
-                   "up, run `helios recover --discard`",
+                   " shards that belong to no version and that a claim would discard; to discard "
+                   "them, run `helios recover --discard`",
                    left);
 }
 
