@@ -232,6 +232,8 @@ class Usage(unittest.TestCase):
             (("model", "diff", "a", "b", "--tensor", ""), "--tensor"),
             (("model", "import", "dir", "--name", "m", "--iteration", ""), "--iteration"),
             (("mem", "trace", "t.json", "--svg", ""), "--svg"),
+            (("mem", "trace", "t.json", "--csv", "-", "--svg", "-"), "stdout"),
+            (("mem", "trace", "t.json", "--csv", "-", "-o", "json"), "stdout"),
             (("sim", "--generate", "scan", "--out", ""), "--out"),
             (("validate", "--rows", ""), "--rows"),
         ):

@@ -235,11 +235,23 @@ static hl_status write_outputs(struct cli *cli, const struct trace_args *a, cons
     return a->csv[0] == '\0' && a->json[0] == '\0' && a->svg[0] == '\0' ? print_text(s) : HL_OK;
 }
 
+/* Two results on stdout would be neither the one nor the other. */
+static hl_status check_outputs(struct cli *cli, const struct trace_args *a)
+{
+    const char *paths[] = {a->csv, a->json, a->svg};
+    int to_stdout = cli->json;
+    for (size_t i = 0; i < HL_ARRAY_LEN(paths); i++)
+        to_stdout += strcmp(paths[i], "-") == 0;
+    return to_stdout > 1 ? cli_usage(cli, "only one result can go to stdout") : HL_OK;
+}
+
 hl_status cmd_mem_trace(struct cli *cli, int argc, char **argv)
 {
     struct trace_args a = {0};
     struct shown s = {.capacity = 0};
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
+    if (st == HL_OK)
+        st = check_outputs(cli, &a);
     if (st == HL_OK)
         st = load_trace(argv[0], &a, &s);
     if (st == HL_OK)

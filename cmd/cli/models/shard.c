@@ -328,7 +328,8 @@ static hl_status kept_add(struct cli *cli, const char *id, const struct hl_api_n
     struct hl_api_agent_store_kept_results r;
     const struct hl_api_agent_store_kept_params p = {id};
     if (CLI_CALL_AGENT(cli, n->node.agent_address, store_kept, &p, arena, &r) != HL_OK) {
-        fprintf(stderr, "what node %s has kept is not shown: %s\n", n->node.name, hl_error_text());
+        fprintf(stderr, "helios: what node %s has kept is not shown: %s\n", n->node.name,
+                hl_error_text());
         hl_error_clear();
         return HL_OK;
     }
