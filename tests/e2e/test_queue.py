@@ -255,8 +255,7 @@ onFailure: {{"9": fail}}
         )
         # all or none; and the error says what is wrong
         self.assertRegex(
-            c.refuse("node", "reserve", "node-1,node-7", "--for", "1h"),
-            "no node 'node-7', so none is reserved",
+            c.refuse("node", "reserve", "node-1,node-7", "--for", "1h"), "no node 'node-7'"
         )
         self.assertEqual(
             [n["reservedUntilMs"] for n in c.json("nodes")["items"]], [said["untilMs"], 0]

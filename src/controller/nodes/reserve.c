@@ -89,7 +89,7 @@ static hl_status reserve_check(const struct hl_controller *c,
     for (size_t i = 0; i < p->names.count; i++)
         if (node_find(c, p->names.items[i]) == NULL)
             return hl_fail(HL_ENOENT,
-                           "no node '%.128s', so none is reserved; `helios nodes` "
+                           "no node '%.128s', so nothing is changed; `helios nodes` "
                            "lists them",
                            p->names.items[i]);
     return HL_OK;
