@@ -11,7 +11,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -208,9 +207,12 @@ class TraceRecord(unittest.TestCase):
 
     def test_a_controller_that_starts_again_ends_it_with_what_came_before(self):
         out = self.c.dir / "cut.csv"
+        before = self.accesses("m")
         recording = self.record(out)
         self.read("node-0", 1)
-        time.sleep(2)  # until it was handled
+        wait_for("the report", lambda: self.accesses("m") == before + len(self.shards))
+        recording.send_signal(signal.SIGINT)  # it fetches all accesses before it says so
+        self.assertIn("waiting 6 s", recording.stderr.readline())
         self.c.kill("controllerd")
         self.c.up()
         _, err = recording.communicate(timeout=90)
