@@ -287,6 +287,23 @@ class Models(unittest.TestCase):
             wait_for("the pool to hold what is left only", settled)["usedBytes"], before
         )
 
+    def test_a_key_that_only_several_cuts_have_is_refused_with_the_candidates(self):
+        self.c.json("model", "import", self.source, "--name", "whole", "--tp", 1, "--pp", 1)
+        self.addCleanup(self.c.json, "model", "rm", "whole")
+        for size in (2, 4):
+            self.c.json("model", "reshard", "whole", "--tp-size", size)
+        of = {
+            (s["derivedSplit"], s["tp"]): s["id"]
+            for s in self.c.json("shard", "ls", "--model", "whole")["items"]
+            if s["part"] == "layer-0001"
+        }
+        key = "whole@1/pp0/tp{}/layer-0001"
+        self.assertEqual(self.c.json("shard", "show", key.format(0))["id"], of["", 0])
+        self.assertEqual(self.c.json("shard", "show", key.format(3))["id"], of["TP4", 3])
+        said = self.c.refuse("shard", "show", key.format(1), code=2)
+        for split in ("TP2", "TP4"):
+            self.assertRegex(said, rf"{of[split, 1][:8]}\w* \({split}\)")
+
     def test_the_shards_of_a_model_that_does_not_exist_are_an_error(self):
         self.assertIn("nope", self.c.refuse("shard", "ls", "--model", "nope"))
         self.assertIn("99", self.c.refuse("shard", "ls", "--model", "toy@99"))

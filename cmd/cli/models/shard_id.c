@@ -88,19 +88,33 @@ static void keep_matches(struct hl_api_shard_list *shards, const char *text, boo
     shards->count = kept;
 }
 
-static hl_status fail_ambiguous(struct cli *cli, const char *text,
+/* A key means the version's own shard; only if there is none, one of a cut. */
+static void prefer_own(struct hl_api_shard_list *found)
+{
+    size_t own = 0;
+    for (size_t i = 0; i < found->count; i++)
+        if (found->items[i].derived_split[0] == '\0')
+            found->items[own++] = found->items[i];
+    if (own > 0)
+        found->count = own;
+}
+
+static hl_status fail_ambiguous(struct cli *cli, const char *text, bool is_key,
                                 const struct hl_api_shard_list *found)
 {
     struct hl_buf names = HL_BUF(1 << 12);
     size_t digits = shard_unique_digits(found);
     char key[KEY_MAX];
     for (size_t i = 0; i < found->count && i < CANDIDATES; i++)
-        (void)!hl_buf_printf(&names, "%s%.*s (%s)", i > 0 ? ", " : "", (int)digits,
-                             found->items[i].id, shard_key(&found->items[i], key, sizeof(key)));
+        (void)!hl_buf_printf(
+            &names, "%s%.*s (%s)", i > 0 ? ", " : "", (int)digits, found->items[i].id,
+            is_key ? found->items[i].derived_split : shard_key(&found->items[i], key, sizeof(key)));
     cli->usage_failed = true;
-    hl_status st = hl_fail(HL_EINVAL, "%zu shard ids begin with %s: %s%s; give more digits",
-                           found->count, text, names.data != NULL ? names.data : "",
-                           found->count > CANDIDATES ? ", ..." : "");
+    hl_status st =
+        hl_fail(HL_EINVAL, "%zu %s %s: %s%s; give %s", found->count,
+                is_key ? "shards have the key" : "shard ids begin with", text,
+                names.data != NULL ? names.data : "", found->count > CANDIDATES ? ", ..." : "",
+                is_key ? "the id of one" : "more digits");
     hl_buf_fini(&names);
     return st;
 }
@@ -124,13 +138,15 @@ hl_status shard_resolve(struct cli *cli, const char *text, char out[HL_ID_TEXT_L
                          text, SHARD_PREFIX_MIN);
     HL_TRY(shard_list(cli, "", -1, &arena, &found));
     keep_matches(&found, text, is_key);
+    if (is_key)
+        prefer_own(&found);
     if (found.count == 0 && is_key)
         return hl_fail(HL_ENOENT, "there is no shard '%s'; a key is MODEL@VERSION/ppP/tpT/PART",
                        text);
     if (found.count == 0)
         return hl_fail(HL_ENOENT, "no shard id begins with %s; `helios shard ls` lists them", text);
-    if (found.count > 1 && !is_key)
-        return fail_ambiguous(cli, text, &found);
+    if (found.count > 1)
+        return fail_ambiguous(cli, text, is_key, &found);
     snprintf(out, HL_ID_TEXT_LEN + 1, "%s", found.items[0].id);
     return HL_OK;
 }

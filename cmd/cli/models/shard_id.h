@@ -1,11 +1,12 @@
 /* cmd/cli/models/shard_id.h - names of shards: ids, first digits of ids, keys.
  *
  * A shard is named by its id (32 hexadecimal digits), by the first digits of the id if they are
- * unique (at least SHARD_PREFIX_MIN), or by its key MODEL@VERSION/ppP/tpT/PART.
+ * unique (at least SHARD_PREFIX_MIN), or by its key MODEL@VERSION/ppP/tpT/PART. A key means the
+ * version's own shard; if there is none, that of the only cut which has one.
  *
  * Owns:    lists are in the caller's arena.
  * Threads: one.
- * Errors:  HL_EINVAL (usage) for any other text, and for an ambiguous prefix, with the candidates;
+ * Errors:  HL_EINVAL (usage) for any other text, and, with the candidates, for an ambiguous one;
  *          HL_ENOENT: no shard has the key or prefix.
  * Units:   none.
  * Limits:  a prefix only finds shards that the Controller knows; others need their whole id.
