@@ -274,6 +274,7 @@ static hl_status take_globals(struct cli *cli, int *argc, char **argv)
     }
     while (i < *argc)
         argv[kept++] = argv[i++];
+    argv[kept] = NULL;
     *argc = kept;
     hl_status st = hl_args_parse(globals, HL_ARRAY_LEN(globals), "helios", taken, own, &g, &none);
     cli->usage_failed |= st == HL_EINVAL;

@@ -405,6 +405,8 @@ hl_status hl_flags_scan(const struct hl_flags *f, int argc, char **argv, int *re
     if (f->permute)
         for (; i < argc; i++)
             argv[kept++] = argv[i];
+    if (f->permute && kept < argc)
+        argv[kept] = NULL;
     *rest = f->permute ? kept : i;
     return HL_OK;
 }

@@ -87,8 +87,9 @@ char *hl_option_show(const struct hl_option *row, const void *target);
 
 /* Parses a subcommand's flags (`rows`) and positional arguments, in any order, into *target, which
  * the caller has zeroed. Positional arguments are moved to the front of argv; *rest_count is their
- * number. `usage` is the first line of --help ("helios submit FILE [options]"). argv[0] is the
- * first argument, not the program's name. */
+ * number, and argv is NULL after them if there were options too. `usage` is the first line of
+ * --help ("helios submit FILE [options]"). argv[0] is the first argument, not the program's name.
+ */
 hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
                         char **argv, void *target, int *rest_count) HL_CHECK;
 /* Like hl_args_parse; *given also gets the options that were given: "l3_size" is "1073741824", a

@@ -254,24 +254,27 @@ class Models(unittest.TestCase):
             p for p in (f"{n:04x}" for n in range(65536)) if not any(i.startswith(p) for i in ids)
         )
 
-    def test_digits_that_several_ids_begin_with_are_refused_with_the_candidates(self):
-        def settled():
-            """The pool, once it holds the shards and manifests of the models and nothing else."""
-            shown = [
-                self.c.json("model", "show", m["name"]) for m in self.c.json("model", "ls")["items"]
-            ]
-            pool = self.c.json("info")["pool"]
-            return (
-                pool
-                if (pool["shards"], pool["manifests"])
-                == (
-                    len(self.c.json("shard", "ls")["items"]),
-                    sum(len(m["versions"]) for m in shown),
-                )
-                else None
-            )
+    def settled(self):
+        """The pool, once it holds the shards and manifests of the models and nothing else."""
+        shown = [
+            self.c.json("model", "show", m["name"]) for m in self.c.json("model", "ls")["items"]
+        ]
+        pool = self.c.json("info")["pool"]
+        return (
+            pool
+            if (pool["shards"], pool["manifests"])
+            == (len(self.c.json("shard", "ls")["items"]), sum(len(m["versions"]) for m in shown))
+            else None
+        )
 
-        before = wait_for("the pool to hold the models only", settled)["usedBytes"]
+    def passing(self, name):
+        """A model whose removal is over when the test is."""
+        self.addCleanup(wait_for, "the pool to hold what is left only", self.settled)
+        self.c.json("model", "import", self.source, "--name", name, "--tp", 1, "--pp", 1)
+        self.addCleanup(self.c.json, "model", "rm", name)
+
+    def test_digits_that_several_ids_begin_with_are_refused_with_the_candidates(self):
+        before = wait_for("the pool to hold the models only", self.settled)["usedBytes"]
         twins, names = [], []
         while not twins:  # of 257 ids two begin with the same 2 digits; each round adds 12
             names.append(f"many{len(names)}")
@@ -284,12 +287,17 @@ class Models(unittest.TestCase):
         for name in names:
             self.c.json("model", "rm", name)
         self.assertEqual(
-            wait_for("the pool to hold what is left only", settled)["usedBytes"], before
+            wait_for("the pool to hold what is left only", self.settled)["usedBytes"], before
         )
 
+    def test_a_shard_that_is_named_twice_is_freed_once(self):
+        self.passing("freed")
+        one = self.c.json("shard", "ls", "--model", "freed")["items"][0]["id"]
+        done = self.c.run("shard", "rm", "--force", "--", one, one[:31])
+        self.assertEqual((done.returncode, done.stdout), (0, "freed 1 shard\n"), done.stderr)
+
     def test_a_key_that_only_several_cuts_have_is_refused_with_the_candidates(self):
-        self.c.json("model", "import", self.source, "--name", "whole", "--tp", 1, "--pp", 1)
-        self.addCleanup(self.c.json, "model", "rm", "whole")
+        self.passing("whole")
         for size in (2, 4):
             self.c.json("model", "reshard", "whole", "--tp-size", size)
         of = {

@@ -210,7 +210,8 @@ hl_status cmd_topo(struct cli *cli, int argc, char **argv)
 {
     struct hl_topo topo;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 1));
-    HL_TRY(argc > 0 ? hl_topology_load_xml(argv[0], &topo) : hl_topology_load_machine(&topo));
+    HL_TRY(argv[0] != NULL ? hl_topology_load_xml(argv[0], &topo)
+                           : hl_topology_load_machine(&topo));
     if (cli->json) {
         HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
         struct hl_api_topology doc = {.machine = topo.machine};

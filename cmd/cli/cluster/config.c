@@ -314,7 +314,7 @@ hl_status cmd_conf(struct cli *cli, int argc, char **argv)
     } a = {0};
 
     HL_TRY(cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 1));
-    const char *name = argc > 0 && argv[0] != NULL && argv[0][0] != '-' ? argv[0] : NULL;
+    const char *name = argv[0];
     struct gathering g = {0};
     hl_status st = HL_OK;
     if (name != NULL && strchr(name, '=') != NULL)

@@ -310,7 +310,7 @@ hl_status cmd_store(struct cli *cli, int argc, char **argv)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_stores all;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 1));
-    HL_TRY(gather_stores(cli, argc > 0 ? argv[0] : "", &arena, &all.items));
+    HL_TRY(gather_stores(cli, argv[0] != NULL ? argv[0] : "", &arena, &all.items));
     if (cli->json)
         return cli_print_value(&hl_api_stores_type, &all);
     struct cli_table t;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/lists.h"
 #include "cli/models/commands.h"
 #include "cli/models/model.h"
 #include "cli/models/rankfile.h"
@@ -487,18 +488,29 @@ static hl_status free_shards(struct cli *cli, const struct hl_api_text_list *ids
     return HL_OK;
 }
 
-static hl_status shard_rm(struct cli *cli, char **names, int count, bool force)
+static bool is_listed(const struct hl_api_text_list *ids, const char *id)
+{
+    for (size_t i = 0; i < ids->count; i++)
+        if (strcmp(ids->items[i], id) == 0)
+            return true;
+    return false;
+}
+
+/* `names` end with NULL. */
+static hl_status shard_rm(struct cli *cli, char **names, bool force)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_text_list ids = {.items =
-                                       hl_arena_array(&arena, (size_t)count, sizeof(*ids.items))};
-    char id[HL_ID_TEXT_LEN + 1];
-    for (int i = 0; i < count && ids.items != NULL; i++) {
-        HL_TRY(shard_resolve(cli, names[i], id));
-        ids.items[ids.count++] = hl_arena_strdup(&arena, id);
+    struct hl_api_text_list ids = {0};
+    for (; *names != NULL; names++) {
+        char *id = hl_arena_alloc(&arena, HL_ID_TEXT_LEN + 1);
+        if (id == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for the ids");
+        HL_TRY(shard_resolve(cli, *names, id));
+        if (!is_listed(&ids, id))
+            hl_api_text_add(&arena, &ids, id);
     }
     if (hl_arena_failed(&arena))
-        return hl_fail(HL_ENOMEM, "out of memory for %d ids", count);
+        return hl_fail(HL_ENOMEM, "out of memory for the ids");
     if (!force)
         HL_TRY(refuse_owned(cli, &ids));
     return free_shards(cli, &ids, &arena);
@@ -508,10 +520,7 @@ hl_status cmd_shard_rm(struct cli *cli, int argc, char **argv)
 {
     struct shard_args a = {0};
     HL_TRY(cli_args(cli, rm_rows, HL_ARRAY_LEN(rm_rows), argc, argv, &a, 1, argc));
-    int count = 0;
-    while (count < argc && argv[count] != NULL && argv[count][0] != '-')
-        count++;
-    hl_status st = shard_rm(cli, argv, count, a.force != 0);
+    hl_status st = shard_rm(cli, argv, a.force);
     hl_args_fini(rm_rows, HL_ARRAY_LEN(rm_rows), &a);
     return st;
 }

@@ -73,6 +73,7 @@ TEST(a_subcommand_takes_flags_and_arguments_in_any_order)
     assert_string_equal(argv[0], "job.yaml");
     assert_string_equal(argv[1], "second");
     assert_string_equal(argv[2], "--third");
+    assert_null(argv[3]);
     assert_string_equal(a.output, "json");
     assert_int_equal(a.follow, 1);
     assert_int_equal(a.color, 0);
