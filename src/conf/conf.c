@@ -232,7 +232,7 @@ static hl_status from_flag(void *arg, const struct hl_option *row)
     return set_origin(arg, row, "flag %s", hl_option_long_flag(row));
 }
 
-static hl_status load_all(struct hl_conf *conf, int argc, char **argv, int *rest)
+static hl_status load_all(struct hl_conf *conf, int argc, char **argv, bool *version, int *rest)
 {
     const char *file = getenv("HELIOS_CONFIG");
     struct hl_flags f = {.rows = conf->rows,
@@ -240,6 +240,7 @@ static hl_status load_all(struct hl_conf *conf, int argc, char **argv, int *rest
                          .programs = conf->program,
                          .target = conf->values,
                          .config = &file,
+                         .version = version,
                          .seen = from_flag,
                          .seen_arg = conf};
     HL_TRY(hl_flags_scan(&f, argc, argv, rest));
@@ -256,16 +257,16 @@ hl_status hl_conf_load(const struct hl_conf_schema *schema, enum hl_program prog
                        char **argv, void *values, struct hl_conf *conf, int *rest)
 {
     int at = 0;
+    bool version = false;
     conf->program = program;
     conf->values = values;
-    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
-        printf("%s %s\n", program_name(program), HELIOS_VERSION);
-        return HL_ECANCELED;
-    }
     hl_status st = join_slices(schema, conf);
     if (st == HL_OK)
-        st = argc > 0 ? load_all(conf, argc - 1, argv + 1, &at) : load_all(conf, 0, argv, &at);
-    if (st == HL_ECANCELED) {
+        st = argc > 0 ? load_all(conf, argc - 1, argv + 1, &version, &at)
+                      : load_all(conf, 0, argv, &version, &at);
+    if (version) {
+        printf("%s %s\n", program_name(program), HELIOS_VERSION);
+    } else if (st == HL_ECANCELED) {
         HL_AUTO(hl_freep) char *help = hl_conf_help(conf);
         fputs(help != NULL ? help : "", stdout);
     } else if (st == HL_OK && rest == NULL && at + 1 < argc) {

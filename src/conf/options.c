@@ -400,6 +400,10 @@ hl_status hl_flags_scan(const struct hl_flags *f, int argc, char **argv, int *re
         }
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return HL_ECANCELED;
+        if (f->version != NULL && strcmp(argv[i], "--version") == 0) {
+            *f->version = true;
+            return HL_ECANCELED;
+        }
         HL_TRY(take_flag(f, argc, argv, &i));
     }
     if (f->permute)

@@ -146,6 +146,8 @@ class Usage(unittest.TestCase):
             )
             self.assertEqual((done.returncode, done.stderr), (0, ""), program)
             self.assertRegex(done.stdout, rf"^{program} \d+\.\d+\.\d+\n$")
+        after = [str(BUILD / "bin" / "helios-l3d"), "--size", "1GiB", "--version"]
+        self.assertIn("helios-l3d ", subprocess.check_output(after, text=True, timeout=60))
         pages = [helios("help").stdout] + [
             helios("help", *c.split()).stdout for c in self.commands()
         ]
@@ -225,6 +227,7 @@ class Usage(unittest.TestCase):
             (("up", "--address", ""), "--address"),
             (("topo", ""), "FILE.xml is empty"),
             (("conf", ""), "is empty"),
+            (("conf", "--config", ""), "--config"),
             (("shard", "rm", "aa", ""), "ID|KEY is empty"),
             (("shard", "ls", "--model", ""), "--model"),
             (("shard", "ls", "--model="), "--model"),
