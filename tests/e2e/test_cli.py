@@ -330,7 +330,11 @@ class Models(unittest.TestCase):
             self.assertIsInstance(doc["items"], list, command)
         model = self.c.json("model", "show", "toy")
         self.assertEqual(model["config"]["layers"], LAYERS)
-        self.assertEqual(self.c.json("model", "ls")["items"][0]["config"], model["config"])
+        listed = self.c.json("model", "ls")["items"][0]
+        self.assertEqual(listed["config"], model["config"])
+        # known only to `model show`: a list without them does not say that they are false
+        told = {"durability", "lackingShards", "lacking", "heat", "pinned", "inMemory"}
+        self.assertEqual(set(model["versions"][0]) - set(listed["versions"][0]), told)
         self.assertEqual(model["versions"][0]["meta"], {})
         for shard in self.c.json("shard", "ls")["items"]:
             self.assertRegex(shard["crc32"], "^[0-9a-f]{8}$")

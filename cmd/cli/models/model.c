@@ -396,6 +396,31 @@ static struct hl_api_model_info model_info(const struct hl_api_model *m)
     return (struct hl_api_model_info){.model = *m, .state = model_state(m)};
 }
 
+#define VERSION_FIELD(name) offsetof(struct hl_api_model_version, name)
+
+static void exchange_type(struct cli_type *in, const struct hl_api_type *old,
+                          const struct hl_api_type *now)
+{
+    for (size_t i = 0; i < in->type.field_count; i++)
+        if (in->fields[i].type == old)
+            in->fields[i].type = now;
+}
+
+/* Omits fields of versions that only `model show` has; empty ones would read as "not pinned". */
+static hl_status print_model_items(const struct hl_api_model_info *items, size_t count)
+{
+    static const size_t unasked[] = {VERSION_FIELD(durability), VERSION_FIELD(lacking_shards),
+                                     VERSION_FIELD(lacking),    VERSION_FIELD(heat),
+                                     VERSION_FIELD(pinned),     VERSION_FIELD(in_memory)};
+    struct cli_type version, model, info;
+    cli_type_without(&hl_api_model_version_type, unasked, HL_ARRAY_LEN(unasked), &version);
+    cli_type_without(&hl_api_model_type, NULL, 0, &model);
+    cli_type_without(&hl_api_model_info_type, NULL, 0, &info);
+    exchange_type(&model, &hl_api_model_version_type, &version.type);
+    exchange_type(&info, &hl_api_model_type, &model.type);
+    return cli_print_items(&info.type, items, count);
+}
+
 static hl_status print_models_json(const struct hl_api_controller_list_models_results *r)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -410,7 +435,7 @@ static hl_status print_models_json(const struct hl_api_controller_list_models_re
         items[n++] = (struct hl_api_model_info){.import = r->imports.items[i],
                                                 .state = r->imports.items[i].queued ? "waiting"
                                                                                     : "importing"};
-    return cli_print_items(&hl_api_model_info_type, items, n);
+    return print_model_items(items, n);
 }
 
 hl_status cmd_model_ls(struct cli *cli, int argc, char **argv)
