@@ -135,12 +135,13 @@ static hl_status wait_ready(struct wait *w, int pidfd, struct hl_arena *arena,
             st = local_read_file(w->ready, &hl_api_daemon_ready_type, arena, out);
             break;
         }
-        if (pidfd < 0 || hl_process_wait(pidfd, LOCAL_LOOK_MS)) {
-            st = fail_ended(w);
+        bool ended = pidfd < 0 || hl_process_wait(pidfd, LOCAL_LOOK_MS);
+        if (local_interrupted()) { /* which may have ended a daemon without its own session too */
+            st = hl_fail(HL_ECANCELED, "interrupted while %s started", w->daemon->name);
             break;
         }
-        if (local_interrupted()) {
-            st = hl_fail(HL_ECANCELED, "interrupted while %s started", w->daemon->name);
+        if (ended) {
+            st = fail_ended(w);
             break;
         }
         uint64_t now = hl_now_ns();

@@ -78,3 +78,22 @@ TEST(a_daemon_that_cluster_json_can_not_take_is_ended)
     assert_int_equal(errno, ESRCH);
     rig_end(&r);
 }
+
+/* In a terminal, Ctrl-C goes to both. */
+TEST(an_interrupted_start_does_not_blame_the_daemon)
+{
+    static const char script[] = "#!/bin/sh\nkill -INT $PPID\nkill -INT $$\n";
+    struct rig r;
+    char path[128];
+    rig_make(&r);
+    r.opts.ready_ms = 60000;
+    snprintf(path, sizeof(path), "%s/helios-l3d", r.state);
+    assert_int_equal(hl_file_write_atomic(path, script, strlen(script)), HL_OK);
+    assert_int_equal(chmod(path, 0700), 0);
+    local_signals_begin();
+    hl_status st = local_daemon_start(&r.l, 0);
+    local_signals_end();
+    assert_int_equal(st, HL_ECANCELED);
+    assert_non_null(strstr(hl_error_text(), "l3d"));
+    rig_end(&r);
+}
