@@ -91,6 +91,11 @@ class Doors(unittest.TestCase):
         with cluster(nodes=1) as c:
             said = c.refuse(*c.up_args, "--address", "127.0.0.1")
             self.assertIn("the running cluster serves on Unix sockets", said)
+            c.down("--keep")
+            served = [c.json("up", "--address", "127.0.0.1")["controller"]]
+            served.append(c.json("info")["l3Address"])
+            for address in served:
+                self.assertRegex(address, r"^127\.0\.0\.1:\d+$")
 
     def knock_often(self, c, kind, path, log, refusal):
         """Nobody has been refused there before. Each connection is closed,

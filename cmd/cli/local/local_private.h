@@ -81,6 +81,9 @@ void local_settings_fini(struct local_settings *s);
 /* HL_EINVAL: the running daemons have other settings; it names the first one. */
 hl_status local_settings_compare(const struct local_settings *s,
                                  const struct hl_api_local_cluster *before) HL_CHECK;
+/* Whether daemons are to serve at other addresses than before: none of the old ones is kept. */
+bool local_settings_moved(const struct local_settings *s,
+                          const struct hl_api_local_cluster *before);
 /* The size of a kept pool is used if none is requested. HL_EINVAL: a different one is. */
 hl_status local_settings_fit_pool(struct local_settings *s,
                                   const struct hl_api_local_cluster *before,

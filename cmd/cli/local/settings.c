@@ -301,6 +301,32 @@ hl_status local_settings_compare(const struct local_settings *s,
     return compare_program(&s->agent.conf, &before->settings.agent);
 }
 
+static const char *serving_of(const struct local_settings *s)
+{
+    return s->address_given || s->kubernetes ? s->address : "";
+}
+
+static bool planes_differ(const struct program_conf *now, const struct hl_api_key_value_list *old)
+{
+    const char *const planes[][2] = {
+        {"plane.backbone", now->planes.backbone},
+        {"plane.migration", now->planes.migration},
+        {"plane.management", now->planes.management},
+    };
+    bool differ = false;
+    for (size_t i = 0; i < HL_ARRAY_LEN(planes); i++)
+        differ |= strcmp(hl_api_pair_find(old, planes[i][0], planes[i][1]), planes[i][1]) != 0;
+    return differ;
+}
+
+bool local_settings_moved(const struct local_settings *s, const struct hl_api_local_cluster *before)
+{
+    return (before->serving != NULL && strcmp(before->serving, serving_of(s)) != 0) ||
+           planes_differ(&s->l3, &before->settings.l3) ||
+           planes_differ(&s->controller, &before->settings.controller) ||
+           planes_differ(&s->agent, &before->settings.agent);
+}
+
 hl_status local_settings_fit_pool(struct local_settings *s,
                                   const struct hl_api_local_cluster *before, const char *pool)
 {
@@ -347,7 +373,7 @@ hl_status local_settings_store(const struct local_settings *s, struct local_clus
     doc->nodes_ever = ever > s->nodes ? ever : s->nodes;
     doc->nodes = s->nodes;
     doc->slots = s->slots;
-    doc->serving = hl_arena_strdup(&c->arena, s->address_given || s->kubernetes ? s->address : "");
+    doc->serving = hl_arena_strdup(&c->arena, serving_of(s));
     doc->executor = hl_arena_strdup(&c->arena, s->controller.controller.executor);
     HL_TRY(values_of(&s->l3.conf, &c->arena, &doc->settings.l3));
     HL_TRY(values_of(&s->controller.conf, &c->arena, &doc->settings.controller));

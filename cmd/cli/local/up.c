@@ -150,6 +150,15 @@ static void forget_ends(struct local *l)
     }
 }
 
+/* A daemon serves where it did before, unless the addresses were changed meanwhile. */
+static void forget_addresses(struct local *l)
+{
+    for (size_t i = 0; i < l->cluster.doc.daemons.count; i++) {
+        struct hl_api_local_daemon *d = &l->cluster.doc.daemons.items[i];
+        d->address = d->data_address = d->migrate_address = "";
+    }
+}
+
 static bool is_kept(const struct local *l, const char *name)
 {
     const struct hl_api_local_daemon *d = local_daemon_find(&l->cluster.doc, name);
@@ -227,6 +236,8 @@ static hl_status bring_up(struct local *l, struct hl_api_local_cluster *before)
     HL_TRY(prepare_cluster(l, before));
     if (!l->warm)
         forget_ends(l);
+    if (!l->warm && before != NULL && local_settings_moved(&l->settings, before))
+        forget_addresses(l);
     HL_TRY(take_over(l, before));
     hl_status st = start_all(l);
     if (st == HL_OK)

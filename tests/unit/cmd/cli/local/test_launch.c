@@ -1,4 +1,5 @@
-/* A daemon of a local cluster is started and recorded, or does not go on. */
+/* A daemon of a local cluster is started and recorded, or does not go on; and what changes with the
+ * flags of another `up`. */
 #include "support/test.h"
 
 #include <errno.h>
@@ -95,5 +96,34 @@ TEST(an_interrupted_start_does_not_blame_the_daemon)
     local_signals_end();
     assert_int_equal(st, HL_ECANCELED);
     assert_non_null(strstr(hl_error_text(), "l3d"));
+    rig_end(&r);
+}
+
+/* What another `up` with this flag too asks for. */
+static void rig_ask(const struct rig *r, const char *flag, const char *value,
+                    struct local_settings *out)
+{
+    struct hl_api_key_value pair = {flag, value};
+    const struct hl_api_key_value_list given = {&pair, 1};
+    assert_int_equal(local_settings_load(&given, &r->l.cluster.doc, out), HL_OK);
+}
+
+TEST(addresses_move_with_a_flag_that_differs)
+{
+    static const struct hl_api_key_value_list nothing;
+    struct local_settings same = {0}, other = {0}, plane = {0};
+    struct rig r;
+    rig_make(&r);
+    assert_int_equal(local_settings_load(&nothing, &r.l.cluster.doc, &same), HL_OK);
+    assert_false(local_settings_moved(&same, &r.l.cluster.doc));
+    rig_ask(&r, "address", "127.0.0.2", &other);
+    assert_true(local_settings_moved(&other, &r.l.cluster.doc));
+    setenv("HELIOS_PLANE_MANAGEMENT", "127.0.0.0/8", 1);
+    assert_int_equal(local_settings_load(&nothing, &r.l.cluster.doc, &plane), HL_OK);
+    unsetenv("HELIOS_PLANE_MANAGEMENT");
+    assert_true(local_settings_moved(&plane, &r.l.cluster.doc));
+    local_settings_fini(&plane);
+    local_settings_fini(&same);
+    local_settings_fini(&other);
     rig_end(&r);
 }
