@@ -243,6 +243,13 @@ static hl_status values_of(const struct hl_conf *conf, struct hl_arena *arena,
     return HL_OK;
 }
 
+/* Agents refuse an L2 of another size, as L3 does with its pool. */
+static bool keeps_size(const char *name, const char *old, const char *now)
+{
+    return strcmp(name, "l3.size") == 0 ||
+           (strcmp(name, "agent.l2_size") == 0 && strcmp(old, "0") != 0 && strcmp(now, "0") != 0);
+}
+
 static hl_status fail_other(const struct hl_conf *conf, const char *name, const char *old,
                             const char *now)
 {
@@ -252,7 +259,7 @@ static hl_status fail_other(const struct hl_conf *conf, const char *name, const 
     return hl_fail(HL_EINVAL, "%s is '%s' in the running cluster, but '%s' was requested (%s); %s",
                    name, has != NULL ? has : old, asked != NULL ? asked : now,
                    origin_of(conf, name, flag, sizeof(flag)),
-                   strcmp(name, "l3.size") == 0
+                   keeps_size(name, old, now)
                        ? "a pool keeps its size: `helios down` removes it with its models, then "
                          "`helios up` makes another"
                        : "`helios down --keep` and `helios up` again apply it");

@@ -127,3 +127,24 @@ TEST(addresses_move_with_a_flag_that_differs)
     local_settings_fini(&other);
     rig_end(&r);
 }
+
+TEST(a_node_memory_of_another_size_is_not_promised_to_a_kept_cluster)
+{
+    struct local_settings first = {0}, other = {0}, none = {0};
+    struct rig r;
+    rig_make(&r);
+    rig_ask(&r, "l2-size", "16777216", &first);
+    assert_int_equal(local_settings_compare(&first, &r.l.cluster.doc), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "--keep")); /* there is none yet */
+    assert_int_equal(local_settings_store(&first, &r.l.cluster), HL_OK);
+    rig_ask(&r, "l2-size", "33554432", &other);
+    assert_int_equal(local_settings_compare(&other, &r.l.cluster.doc), HL_EINVAL);
+    assert_null(strstr(hl_error_text(), "--keep"));
+    rig_ask(&r, "l2-size", "0", &none);
+    assert_int_equal(local_settings_compare(&none, &r.l.cluster.doc), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "--keep"));
+    local_settings_fini(&first);
+    local_settings_fini(&other);
+    local_settings_fini(&none);
+    rig_end(&r);
+}
