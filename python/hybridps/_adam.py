@@ -3,6 +3,7 @@ with torch's operations, on CUDA."""
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import TYPE_CHECKING, Any, Collection
 
 import torch
@@ -46,7 +47,7 @@ def _device_norms(state: Any, slots: list["Slot"], scale: float) -> list[tuple[f
         bundle = state.bundle([slot.gradient], DEVICE)
         state.pool.access(bundle)
         try:
-            if slot.cuda:
+            if slot.cuda or slot.param.dtype not in TYPES:
                 found.append(_torch_norm(slot.view(slot.gradient, DEVICE), scale))
             else:
                 found.append(_norm(state, slot, slot.address, scale))
@@ -56,12 +57,15 @@ def _device_norms(state: Any, slots: list["Slot"], scale: float) -> list[tuple[f
 
 
 def _torch_norm(grad: torch.Tensor, scale: float) -> tuple[float, bool]:
-    g = grad.detach().double().mul(scale)
+    g = torch.view_as_real(grad.detach()) if grad.is_complex() else grad.detach()
+    g = g.double().mul(scale)
     return float(g.square().sum()), bool(g.isfinite().all())
 
 
 def _norm(state: Any, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]:
     grad = raw_grad(slot.param)
+    if slot.param.dtype not in TYPES:
+        return _torch_norm(grad, scale)
     if not slot.shows_grad(grad):
         grad = torch.empty_like(slot.host).copy_(grad)
         address = grad.data_ptr()
@@ -71,14 +75,14 @@ def _norm(state: Any, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]
                            torch.get_num_threads())
 
 
-def step_by_torch(stepper: Any, managed: Collection[torch.nn.Parameter]) -> None:
-    """Step by torch's own step, which does not see the gradients of the managed parameters given
-    here and sees the others times the stepper's factor. Hooks have run."""
+def step_by_torch(stepper: Any, params: Collection[torch.nn.Parameter]) -> None:
+    """Step these by torch's own step, which sees their gradients times the stepper's factor and no
+    others. Hooks have run."""
     optimizer, step = stepper.optimizer, type(stepper.optimizer).step
-    hidden, own = {id(p) for p in managed}, [(p, raw_grad(p)) for p in stepper.all_params()]
+    seen, own = {id(p) for p in params}, [(p, raw_grad(p)) for p in stepper.all_params()]
     try:
         for p, grad in own:
-            if id(p) in hidden:
+            if id(p) not in seen:
                 set_grad(p, None)
             elif grad is not None and stepper.factor != 1.0:
                 set_grad(p, grad.detach() * stepper.factor)
@@ -86,6 +90,14 @@ def step_by_torch(stepper: Any, managed: Collection[torch.nn.Parameter]) -> None
     finally:
         for p, grad in own:
             set_grad(p, grad)
+
+
+def step_hooks(optimizer: torch.optim.Optimizer, when: str) -> list:
+    """The step hooks of torch 2, which its own step calls."""
+    torchs = sys.modules[torch.optim.Optimizer.__module__]
+    everywhere = getattr(torchs, f"_global_optimizer_{when}_hooks", {})
+    own = getattr(optimizer, f"_optimizer_step_{when}_hooks", {})
+    return [*everywhere.values(), *own.values()]
 
 
 def check_held(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import sys
 import types
 from typing import TYPE_CHECKING, Any, Iterator
 
@@ -18,7 +17,7 @@ import torch
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
 from ._adam import (STATES, adams_on_cuda, as_native, check_held, grad_apart, is_half,
-                    refresh_master, step_by_torch)
+                    refresh_master, step_by_torch, step_hooks)
 from ._group import TYPES
 from ._home import Shown
 from ._params import count_write, raw_data, raw_grad, set_grad
@@ -167,7 +166,7 @@ class Stepper:
         self._share(native)
         if native:
             self._tell_schedulers()
-            for hook in self._step_hooks("post"):
+            for hook in step_hooks(self.optimizer, "post"):
                 hook(self.optimizer, (self.optimizer, *args), kwargs)
         self.factor = 1.0
         phases.state.fresh = True
@@ -183,22 +182,23 @@ class Stepper:
             raise HybridPSError("this step needs all state on the host at once, but it is on the "
                                 "device, or host memory has a limit, or gradients are in the place "
                                 "of parameters, or have a loss's scale: only native Adam's own "
-                                "steps work (no sparse gradients, none of " + ", ".join(
-                                    _OTHER_ADAMS) +
-                                ")" + state.facts())
+                                "steps work (16 and 32 bits, no sparse gradients, none of " +
+                                ", ".join(_OTHER_ADAMS) + ")" + state.facts())
         if state.shard and closure is not None:
             raise HybridPSError("a step with a closure, of an optimizer whose state ranks share: "
                                 "manage with shard=False" + state.facts())
         return False
 
     def _wants_native(self) -> bool:
-        """Beside unmanaged parameters torch steps all of them, if it can: it knows no masters."""
-        return (self.apart or self.factor != 1.0 or not self._not_managed() or
+        """Where torch has to step some parameters, it steps all, if it can: it knows no masters."""
+        return (self.apart or self.factor != 1.0 or not self._for_torch() or
                 any("master" in slot.states.get(self, ()) for slot in self.slots()))
 
-    def _not_managed(self) -> bool:
-        """Whether it also steps unmanaged parameters, such as those of a new head."""
-        return any(raw_grad(p) is not None and self.slot_of(p) is None for p in self.all_params())
+    def _for_torch(self) -> list[torch.nn.Parameter]:
+        """Those that torch steps beside native Adam: of other types than its own, and unmanaged
+        ones, such as a new head's."""
+        slots = ((p, self.slot_of(p)) for p in self.all_params() if raw_grad(p) is not None)
+        return [p for p, s in slots if s is None or p.dtype not in TYPES and self._mine(s)]
 
     def slot_of(self, p: torch.nn.Parameter) -> "Slot | None":
         """None: it is unmanaged, or frozen with a gradient that was assigned by hand."""
@@ -212,16 +212,9 @@ class Stepper:
         elif hasattr(self.originals["step"], "_wrapped_by_lr_sched"):  # torch 2.5
             self.optimizer._opt_called = True
 
-    def _step_hooks(self, when: str) -> list:
-        """The step hooks of torch 2, which its own step calls."""
-        torchs = sys.modules[torch.optim.Optimizer.__module__]
-        everywhere = getattr(torchs, f"_global_optimizer_{when}_hooks", {})
-        own = getattr(self.optimizer, f"_optimizer_step_{when}_hooks", {})
-        return [*everywhere.values(), *own.values()]
-
     def _before_step(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """Call the hooks, which may replace the arguments."""
-        for hook in self._step_hooks("pre"):
+        for hook in step_hooks(self.optimizer, "pre"):
             found = hook(self.optimizer, (self.optimizer, *args), kwargs)
             if found is not None:
                 (_, *args), kwargs = found
@@ -330,7 +323,8 @@ class Stepper:
                 elif held is None and value.numel() > 0 and \
                         (value.dim() > 0 or self.native and key in STATES):
                     slot.suspect = slot.suspect or key == "master"
-                    kept = as_native(slot, key, value) if self._always_native() else value
+                    native = self.native and self._plain_adam()
+                    kept = as_native(slot, key, value) if native else value
                     new.append((slot, state, key, kept))
         self._manage(new)
 
@@ -487,23 +481,19 @@ class Stepper:
                     any(isinstance(v, torch.Tensor) for g in groups
                         for v in (g["lr"], *g["betas"])))
 
-    def _always_native(self) -> bool:
-        """Whether libhelios takes the steps of all managed parameters."""
-        managed = self.phases.state.by_param
-        return self.native and self._plain_adam() and all(
-            p.dtype in TYPES for p in self.all_params() if id(p) in managed and p.requires_grad)
-
     def _can_native(self) -> bool:
         if not self._plain_adam():
             return False
         for p in self.all_params():
             grad, slot = raw_grad(p), self.slot_of(p)
-            if grad is None or (slot is not None and not self._mine(slot)):
+            if grad is None or slot is None or not self._mine(slot):
                 continue
-            if slot is None and self._plain_adam():
-                continue
-            if slot is None or grad.is_sparse or p.dtype not in TYPES:
+            if grad.is_sparse:
                 return False
+            if p.dtype not in TYPES:
+                if self.apart:  # its state isn't where torch could step
+                    return False
+                continue
             if "exp_avg" not in self.of(slot):
                 self._prepare()  # for a group that was added, or frozen until now
             if any(host.dtype != torch.float32 for k, (_, host) in self.of(slot).items()
@@ -541,7 +531,7 @@ class Stepper:
                 loss = closure()
             self.phases.leave()
             if not self._is_native(closure):  # by the gradients that it computed
-                step_by_torch(self, ())
+                step_by_torch(self, list(self.all_params()))
                 return loss
         self._begin_anew()
         groups = {id(p): g for g in self.optimizer.param_groups for p in g["params"]}
@@ -551,23 +541,30 @@ class Stepper:
             one = self.phases.state.one
             if one is not None:
                 one.meet("step")
-            for slot in self.slots():
-                if raw_grad(slot.param) is not None and self._mine(slot) and slot.gradient >= 0:
-                    with self._states_of(slot):
-                        refresh_master(slot, self.of(slot))
-                        self._adam(groups[id(slot.param)], slot)
-                    if one is not None:
-                        self.phases.state.pool.publish([slot.tensor])
-                    slot.written = True
-                    self._taken(slot)
-        if self._not_managed():
-            step_by_torch(self, [p for p in self.all_params() if self.slot_of(p) is not None])
+            for slot in self._native_slots():
+                with self._states_of(slot):
+                    refresh_master(slot, self.of(slot))
+                    self._adam(groups[id(slot.param)], slot)
+                if one is not None:
+                    self.phases.state.pool.publish([slot.tensor])
+                slot.written = True
+                self._taken(slot)
+        rest = self._for_torch()
+        if rest:
+            step_by_torch(self, rest)
+            if self.phases.state.one is not None:
+                self.phases.state.pool.publish([s.tensor for s in map(self.slot_of, rest) if s])
         return loss
+
+    def _native_slots(self) -> Iterator["Slot"]:
+        """This rank's share of what libhelios steps."""
+        return (s for s in self.slots() if raw_grad(s.param) is not None and self._mine(s)
+                and s.gradient >= 0 and s.param.dtype in TYPES)
 
     def _begin_anew(self) -> None:
         """Zero state that was cleared since the last step, as torch's own would be."""
-        for slot in self.slots():
-            if not (id(slot) in self.begun and self._mine(slot)) or raw_grad(slot.param) is None:
+        for slot in self._native_slots():
+            if id(slot) not in self.begun:
                 continue
             state = self.optimizer.state.get(slot.param) or {}
             keys = ("exp_avg", "exp_avg_sq")

@@ -153,6 +153,31 @@ class OneCopy(unittest.TestCase):
 
         compare(self, run, plain(optimizer=sgd))
 
+    def test_parameters_that_native_adam_leaves_to_torch_beside_others(self):
+        def train(group):
+            torch.manual_seed(1)
+            kinds = (torch.bfloat16, torch.float64, torch.bfloat16, torch.float64)
+            layers = torch.nn.ModuleList(
+                torch.nn.Linear(16, 16, bias=False).to(kind) for kind in kinds
+            )
+            optimizer = torch.optim.Adam(layers.parameters(), lr=1e-2)
+            options = {"device": "emu:64KiB", "chunk_bytes": 4096, "group": group}
+            with hybridps.manage(layers, optimizer, one_copy=group is not None, **options):
+                for _ in range(3):  # of two equal gradients, the mean is the same one
+                    optimizer.zero_grad(set_to_none=True)
+                    ones = (torch.ones(2, 16, dtype=kind) for kind in kinds)
+                    sum(m(x).square().mean().double() for m, x in zip(layers, ones)).backward()
+                    optimizer.step()
+                return [p.detach().clone() for p in layers.parameters()]
+
+        def run(rank):
+            with hybridps.Group.shm(name(), rank, WORLD) as group:
+                return train(group)
+
+        expected = train(None)
+        for values in ranks(run):
+            self.assertTrue(all(map(torch.equal, values, expected)))
+
     def test_what_can_t_be_is_refused_by_name(self):
         def keep(_, group, model, optimizer):
             begin(group, model, optimizer)
