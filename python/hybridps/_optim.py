@@ -253,7 +253,8 @@ class Stepper:
         if not phases.state.shard:
             return
         phases.state.hold(s.tensor for s in self.slots())
-        stepped = [s for s in self.slots() if s.has_grad or s.reuse or s.given is not None]
+        stepped = [s for s in self.slots() if s.reuse or raw_grad(s.param) is not None and
+                   (s.gradient >= 0 or phases.state.one is None)]  # else each rank's own
         for slot in stepped:
             phases.open([slot.tensor])  # the transport may write it by a system call
         if phases.state.one is not None:

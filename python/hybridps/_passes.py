@@ -91,7 +91,11 @@ class Passes:
     @uncompiled
     def accumulated(self, slot: Slot) -> None:
         grad = raw_grad(slot.param)
-        if grad is None or not self.state.inside or self.state.closed:
+        if grad is None or self.state.closed:
+            return
+        if not self.state.inside:
+            if self.state.group is not None and not _abi.forked(self.state.pid):
+                self._arrived_outside(slot, grad)
             return
         if not grad.is_sparse:
             set_grad(slot.param, None)
@@ -103,11 +107,23 @@ class Passes:
                 self.phases.leave()  # an exception in backward ends the pass
                 raise
         elif self.state.group is not None:
-            raise HybridPSError(f"{slot.name} has a sparse gradient, which ranks can't sum up: "
-                                "use sparse=False" + self.state.facts())
+            self._refuse_sparse(slot)
         for unit in slot.units:
             if unit.calls:
                 unit.accumulated(slot)
+
+    def _arrived_outside(self, slot: Slot, grad: torch.Tensor) -> None:
+        """Of a loss that no module's forward has computed: torch has summed it where p.grad is."""
+        if grad.is_sparse:
+            self._refuse_sparse(slot)
+        slot.unreduced = self.state.defers
+        if not self.state.defers:
+            with torch.no_grad():
+                grad.copy_(self.state.group.mean_of(grad, slot.name))
+
+    def _refuse_sparse(self, slot: Slot) -> None:
+        raise HybridPSError(f"{slot.name} has a sparse gradient, which ranks can't sum up: use "
+                            "sparse=False" + self.state.facts())
 
     def _arrived(self, slot: Slot, grad: torch.Tensor) -> None:
         """Each gradient becomes the mean over all ranks. Within no_sync it stays this rank's own,

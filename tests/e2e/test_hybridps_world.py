@@ -191,6 +191,40 @@ class World(unittest.TestCase):
 
         self.assertEqual(ranks(run), [True] * WORLD)
 
+    def test_gradients_from_outside_of_a_forward_step_all_ranks_alike(self):
+        def assigned(model, _):
+            found = torch.autograd.grad(model(torch.ones(1, 4)).square().sum(), model.parameters())
+            for p, grad in zip(model.parameters(), found):
+                p.grad = grad
+
+        def penalty(model, factors):
+            for factor in factors:  # after another one, p.grad is a sum
+                sum(p.square().sum() * factor for p in model.parameters()).backward()
+
+        def train(fill, factors, **options):
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+            step = torch.optim.SGD(model.parameters(), lr=0.25)
+            with hybridps.manage(model, step, device="emu:64KiB", **options):
+                for _ in range(2):
+                    step.zero_grad(set_to_none=True)
+                    fill(model, factors)
+                    step.step()
+            return [p.detach() for p in model.parameters()]
+
+        for fill in (assigned, penalty):
+            expected = alone(lambda: train(fill, (2.0, 0.5)))
+            for options in ({}, {"shard": False}, {"one_copy": True}):
+
+                def run(rank):
+                    with hybridps.Group.shm(name(), rank, WORLD) as group:
+                        return train(fill, ((1.0, 0.25), (3.0, 0.75))[rank], group=group, **options)
+
+                for rank, values in enumerate(ranks(run)):
+                    with self.subTest(fill.__name__, rank=rank, **options):
+                        for mine, theirs in zip(values, expected):
+                            torch.testing.assert_close(mine, theirs)
+
     def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_back(self):
         losses, parameters, state = plain()
 
