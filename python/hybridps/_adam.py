@@ -115,7 +115,18 @@ def check_held(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]],
 
 def as_native(slot: "Slot", key: str, value: torch.Tensor) -> torch.Tensor:
     """State that an optimizer had before, such as torch's own of 16 bits, for libhelios."""
+    if key == "master" and value.dtype != torch.float32:
+        raise HybridPSError(f"optimizer.state of {slot.name} has a master of {value.dtype}: torch's"
+                            " load_state_dict has rounded its float32 values. Call it after "
+                            "manage(), which keeps them" + slot.phases.state.facts())
     return value.float() if key in STATES and slot.param.dtype in TYPES else value
+
+
+def unround(slot: "Slot", state: dict[str, Any], given: dict[str, Any]) -> None:
+    """Restore what torch's load_state_dict has rounded to the parameter's 16 bits."""
+    for key in STATES:
+        if key in state and key in given:
+            state[key] = as_native(slot, key, given[key]).clone()
 
 
 def refresh_master(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]]) -> None:

@@ -17,7 +17,8 @@ import torch
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
 from ._adam import (STATES, adams_on_cuda, as_native, check_held, grad_apart, is_half,
-                    refresh_master, step_by_torch, step_hooks)
+                    refresh_master, step_by_torch, step_hooks,
+                    unround)
 from ._group import TYPES
 from ._home import Shown
 from ._params import count_write, raw_data, raw_grad, set_grad
@@ -67,7 +68,7 @@ class Stepper:
     def _choose_device(self) -> bool:
         phases = self.phases
         requested = phases.state.optimizer_device
-        managed = self.native and self._plain_adam() and self._all_managed()
+        managed = self._plain_adam() and self._all_managed()
         if requested == "host" or phases.state.one is not None or not managed:
             if requested == "device":
                 raise HybridPSError("optimizer_device=\"device\" is for torch.optim.Adam and AdamW "
@@ -324,8 +325,7 @@ class Stepper:
                 elif held is None and value.numel() > 0 and \
                         (value.dim() > 0 or self.native and key in STATES):
                     slot.suspect = slot.suspect or key == "master"
-                    native = self.native and self._plain_adam()
-                    kept = as_native(slot, key, value) if native else value
+                    kept = as_native(slot, key, value) if self._plain_adam() else value
                     new.append((slot, state, key, kept))
         self._manage(new)
 
@@ -445,6 +445,8 @@ class Stepper:
             for slot in self.slots():
                 if self.of(slot) and (self.native or phases.state.shard):
                     self._load(slot, given[id(slot.param)])
+                elif self._plain_adam():
+                    unround(slot, self.optimizer.state.get(slot.param, {}), given[id(slot.param)])
         self.adopt()
 
     def _load(self, slot: "Slot", given: dict) -> None:
@@ -478,9 +480,9 @@ class Stepper:
 
     def _plain_adam(self) -> bool:
         groups = self.optimizer.param_groups
-        return not (any(g.get(key) for g in groups for key in _OTHER_ADAMS) or
-                    any(isinstance(v, torch.Tensor) for g in groups
-                        for v in (g["lr"], *g["betas"])))
+        return self.native and not (
+            any(g.get(key) for g in groups for key in _OTHER_ADAMS) or
+            any(isinstance(v, torch.Tensor) for g in groups for v in (g["lr"], *g["betas"])))
 
     def _can_native(self) -> bool:
         if not self._plain_adam():

@@ -444,6 +444,38 @@ class SixteenBits(unittest.TestCase):
                         self.assertEqual(value.dtype, torch.float32, key)
                         self.assertTrue(torch.equal(value, theirs[key]), key)
 
+    def test_a_state_dict_keeps_float32_state_of_frozen_parameters_that_are_thawed_later(self):
+        way = {"device": "emu:128KiB", "chunk_bytes": 8192}
+        results = []
+        for frozen in (False, True):
+            model = mixed(torch.bfloat16)
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+            with hybridps.manage(model, optimizer, **way):
+                loop(model, optimizer, 3)
+                values, state = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+            model = mixed(torch.bfloat16)
+            model.load_state_dict(values)
+            model.layers[1].requires_grad_(not frozen)
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+            with hybridps.manage(model, optimizer, **way):
+                optimizer.load_state_dict(state)
+                model.requires_grad_(True)
+                results.append(loop(model, optimizer, 3)[0])
+        self.assertEqual(*results)
+
+    def test_masters_that_torch_has_rounded_are_refused(self):
+        model = mixed(torch.bfloat16)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        with hybridps.manage(model, optimizer, device="emu:128KiB"):
+            loop(model, optimizer, 1)
+            state = copy.deepcopy(optimizer.state_dict())
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        optimizer.load_state_dict(state)  # torch's own
+        with self.assertRaisesRegex(hybridps.HybridPSError, r"of layers\.0\.weight .*after manage"):
+            hybridps.manage(model, optimizer, device="emu:128KiB")
+        with hybridps.manage(model, torch.optim.Adam(model.parameters()), device="emu:128KiB"):
+            pass  # nothing of it is managed
+
     @staticmethod
     def read(tensors):
         """What a checkpoint gets."""
