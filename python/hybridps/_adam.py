@@ -20,6 +20,17 @@ _ALONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) < 2  # torch 1 steps pa
 STATES = ("exp_avg", "exp_avg_sq", "master")  # what native Adam keeps, all in float32
 
 
+def is_adam(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether libhelios can take its steps: not if its step() was replaced, which would be left
+    out."""
+    step = optimizer.__dict__.get("step", type(optimizer).step)
+    step = getattr(step, "__func__", step)
+    while getattr(step, "__globals__", None) is vars(torch.optim.lr_scheduler):
+        step = step.__wrapped__  # a scheduler of torch counts the calls
+    return type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and \
+        step is type(optimizer).step
+
+
 def norm_of(stepper: Any, scale: float) -> tuple[float, bool]:
     """The sum of squares of a Stepper's gradients times scale, and whether all are finite."""
     state = stepper.phases.state

@@ -16,7 +16,7 @@ import torch
 
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
-from ._adam import (STATES, adams_on_cuda, as_native, check_held, grad_apart, is_half,
+from ._adam import (STATES, adams_on_cuda, as_native, check_held, grad_apart, is_adam, is_half,
                     refresh_master, step_by_torch, step_hooks,
                     unround)
 from ._group import TYPES
@@ -47,7 +47,7 @@ class Stepper:
         self.batches: list[_Batch] = []
         own = ("step", "state_dict", "load_state_dict", "zero_grad", "__getstate__")
         self.originals = {k: optimizer.__dict__.get(k) for k in own}
-        self.native = native and self._is_adam()
+        self.native = native and is_adam(optimizer)
         self.on_device = self._choose_device()
         # Not accessed outside: it stays on the device, or the host has no room for all of it.
         self.apart = self.on_device or (self.native and phases.state.limited)
@@ -469,9 +469,6 @@ class Stepper:
                 state[key] = host.detach()
 
     # ---- Adam in libhelios ----
-
-    def _is_adam(self) -> bool:
-        return type(self.optimizer) in (torch.optim.Adam, torch.optim.AdamW)
 
     def _all_managed(self) -> bool:
         return all(id(p) in self.phases.state.by_param and p.dtype in TYPES

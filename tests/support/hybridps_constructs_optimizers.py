@@ -182,6 +182,19 @@ def cautious(w):
     return out + [optimizer.state[p]["mean"].clone() for p in w.params()] + w.train(2, 3, optimizer)
 
 
+@row("`optimizer.step` replaced before the optimizer is managed")
+def replaced(w):
+    optimizer = torch.optim.Adam(w.params(), lr=1e-2)
+    step = optimizer.step
+
+    def clipped(closure=None):
+        torch.nn.utils.clip_grad_norm_(w.params(), 0.05)
+        return step(closure)
+
+    optimizer.step = clipped
+    return w.train(3, optimizer=w.register(optimizer)) + [optimizer.state_dict()["state"]]
+
+
 @row("an optimizer that keeps `p.grad` as its state (MARS)")
 def mars(w):
     optimizer, out = w.register(Mars(w.params(), {"lr": 1e-2})), []
