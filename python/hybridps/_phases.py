@@ -489,7 +489,7 @@ class Phases:
 
     def look(self, slot: Slot) -> None:
         """p.data is read."""
-        if self.state.inside or not slot.written:
+        if self.state.inside or not (slot.written and slot.suspect):
             self._look(slot)
 
     @in_turn

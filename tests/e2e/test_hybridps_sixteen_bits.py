@@ -289,6 +289,33 @@ class SixteenBits(unittest.TestCase):
             with self.subTest(change.__name__):
                 self.same(*results)
 
+    def test_values_that_are_written_through_data_between_steps_stay(self):
+        def through_a_new_one(model, _):
+            for p in model.parameters():
+                p.data.mul_(0.5)
+
+        def assigned(model, _):
+            for p in model.parameters():
+                p.data = torch.full_like(p, 0.25)
+
+        self.check_writes(through_a_new_one, assigned)
+
+    def check_writes(self, *changes):
+        """Between steps a change counts for the masters too. lr=0: they do not change otherwise."""
+        for change in changes:
+            for where in ("host", "device"):
+                model = mixed(torch.bfloat16)
+                optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+                way = {"device": "emu:128KiB", "chunk_bytes": 8192, "optimizer_device": where}
+                with hybridps.manage(model, optimizer, **way):
+                    kept = [p.data for p in model.parameters()]
+                    loop(model, optimizer, 2)
+                    change(model, kept)
+                    expected = [p.detach().clone() for p in model.parameters()]
+                    loop(model, optimizer, 1)
+                    with self.subTest(change.__name__, where=where):
+                        self.assertTrue(all(map(torch.equal, model.parameters(), expected)))
+
     def test_what_gradients_in_the_place_of_parameters_rule_out_is_said(self):
         model = mixed(torch.bfloat16)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
