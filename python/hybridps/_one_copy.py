@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Iterable, Sequence
 import torch
 
 from . import _abi
-from ._abi import GRAD, HOST, PARAM, HybridPSError
+from ._abi import GRAD, PARAM, HybridPSError
 from ._group import Group
-from ._params import set_data
+from ._params import is_kept
 
 if TYPE_CHECKING:
     from ._home import Shown
@@ -174,15 +174,9 @@ class OneCopy:
         self.refuse(f"your code still has {slot.name}.grad, whose memory the next gradient needs: "
                     "keep a clone(), or let go of it before")
 
-    def refuse_shown(self, slot: "Slot", shown: "Shown") -> None:
+    def refuse_shown(self, slot: "Slot") -> None:
         """Refuse new values while a user still shows the old ones."""
-        slot.host = slot.device = None
-        set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),
-                                                 dtype=slot.param.dtype))
-        held = shown()
-        slot.host = slot.view(slot.tensor, HOST)
-        set_data(slot.param, slot.host)
-        if held:
+        if is_kept(slot):
             self.refuse(f"your code still has {slot.name}.data, whose memory the assigned values "
                         "need: keep a clone(), or let go of it before")
 

@@ -156,6 +156,7 @@ class Stepper:
         self.adopt()
         native = self._is_native(args[0] if args else kwargs.get("closure"), self._wants_native())
         if native:
+            phases.note_kept()
             args, kwargs = self._before_step(args, kwargs)
             out = self._native_step(*args, **kwargs)
         else:

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ._abi import HOST
+from ._tensors import forgotten
+
 if TYPE_CHECKING:
     from ._slots import Slot
 
@@ -41,6 +44,19 @@ def count_write(slot: "Slot") -> None:
     slot.writes.zero_()
     if known:
         slot.version = slot.param._version
+
+
+def is_kept(slot: "Slot") -> bool:
+    """Outside: whether a user's tensor shows the parameter's memory. Our own views are made anew,
+    while other threads may read the parameter."""
+    with forgotten(slot.home, slot.address(slot.tensor)) as kept:
+        slot.device = None
+        slot.host = slot.view(slot.tensor, HOST)
+        set_data(slot.param, slot.host)
+    if kept:
+        slot.host = slot.view(slot.tensor, HOST)
+        set_data(slot.param, slot.host)
+    return bool(kept)
 
 
 def move_back(slot: "Slot", value: torch.Tensor, grad: torch.Tensor | None) -> None:

@@ -26,7 +26,7 @@ import torch
 from . import _abi, _hooks
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._home import Shown
-from ._params import is_apart, move_back, raw_data, raw_grad, set_data, set_grad
+from ._params import is_apart, is_kept, move_back, raw_data, raw_grad, set_data, set_grad
 from ._slots import Slot
 from ._state import State
 from ._tensors import uncompiled
@@ -50,6 +50,7 @@ class Phases:
         if self.state.inside:
             return
         self._check_reuse()
+        self.note_kept()
         self.state.pool.settle()
         self.add_grads([s for s in self.state.slots if s.param.requires_grad and s.hook is None])
         self.let_go()
@@ -208,6 +209,13 @@ class Phases:
         self.state.pool.drop([s.grad for s in self._leave_to_users(slots)])
         for slot in slots:
             slot.has_grad = False
+
+    def note_kept(self) -> None:
+        """Suspect values of 16 bits that code may have written through an earlier p.data."""
+        for slot in self.state.slots:
+            if slot.kept and slot.master is not None and slot.param.data_ptr() == slot.home:
+                slot.kept = not slot.cuda and is_kept(slot)
+                slot.suspect = slot.suspect or slot.kept
 
     def _changes(self) -> tuple[list[int], list[int]]:
         """Tensors written on the host since leave, and dropped gradients."""
@@ -489,6 +497,7 @@ class Phases:
 
     def look(self, slot: Slot) -> None:
         """p.data is read."""
+        slot.kept = True
         if self.state.inside or not (slot.written and slot.suspect):
             self._look(slot)
 
@@ -561,9 +570,9 @@ class Phases:
         """New values arrive. If a user, or a graph, still shows the old ones (backup = p.data),
         these stay, and the parameter gets a new place, or an old one that has the values."""
         state, before = self.state, slot.tensor
-        shown = Shown(slot.home, slot.address(slot.tensor))
         if state.one is not None:
-            return state.one.refuse_shown(slot, shown)
+            return state.one.refuse_shown(slot)
+        shown = Shown(slot.home, slot.address(slot.tensor))
         back = state.take_back(value) if value.stride() == slot.host.stride() else None
         slot.host = slot.device = None
         set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),

@@ -16,7 +16,7 @@ class Slot:
                  "grad_device", "grad_bundle", "has_grad", "version", "grad_version", "written",
                  "suspect", "states", "units", "hook", "cuda", "held", "bundle", "reuse", "owner",
                  "addresses", "home", "grad_home", "grad_shown", "given", "write", "unreduced",
-                 "away", "came", "there", "left", "writes", "__weakref__")
+                 "away", "came", "there", "left", "writes", "kept", "__weakref__")
 
     def __init__(self, phases: Any, param: torch.nn.Parameter, name: str) -> None:
         self.phases, self.param, self.name = phases, param, name
@@ -37,6 +37,7 @@ class Slot:
         self.writes: torch.Tensor | None = None  # empty; shares the parameter's write count
         self.written = False  # on the host since it was last on the device
         self.suspect = False  # code other than the optimizer may have written it
+        self.kept = False  # p.data was read, so it may be kept and written later
         # Per optimizer that steps it, by key: the state's tensor and its host view.
         self.states: dict[Any, dict[str, tuple[int, torch.Tensor]]] = {}
         self.units: list[Any] = []  # its units (_units.py)

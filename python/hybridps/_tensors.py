@@ -5,11 +5,12 @@ life. Where the chunk is absent, touching the view faults, which the library ser
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import math
 import weakref
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 import torch.utils.dlpack
@@ -79,6 +80,22 @@ def memory_at(address: int) -> Callable[[], Any]:
     if memory is None:
         return _nothing
     return weakref.ref(memory)
+
+
+@contextlib.contextmanager
+def forgotten(*addresses: int) -> Iterator[list[int]]:
+    """Views that are made within share no memory object with earlier ones. Yields a list that then
+    has the addresses of which earlier views are still alive, and whose object counts again."""
+    before = {address: memory_at(address) for address in addresses}
+    for address in addresses:
+        _memories.pop(address, None)
+    alive: list[int] = []
+    yield alive
+    for address, memory in before.items():
+        found = memory()
+        if found is not None:
+            _memories[address] = found
+            alive.append(address)
 
 
 def _nothing() -> None:

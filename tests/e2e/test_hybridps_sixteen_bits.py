@@ -298,7 +298,11 @@ class SixteenBits(unittest.TestCase):
             for p in model.parameters():
                 p.data = torch.full_like(p, 0.25)
 
-        self.check_writes(through_a_new_one, assigned)
+        def through_an_old_one(_, kept):
+            for values in kept:
+                values.mul_(0.5)
+
+        self.check_writes(through_a_new_one, assigned, through_an_old_one)
 
     def check_writes(self, *changes):
         """Between steps a change counts for the masters too. lr=0: they do not change otherwise."""
