@@ -145,7 +145,7 @@ class Phases:
             raise HybridPSError(f"access of {slot.name}: its gradient has taken its place until "
                                 "the optimizer's step (gradients=\"reuse\")" + state.facts())
         state.pool.access(Bundle([slot.tensor], DEVICE, True) if write else slot.bundle)
-        state.by_hand = True
+        state.by_hand, slot.suspect = True, slot.suspect or write
         slot.held += 1
         return slot.device
 

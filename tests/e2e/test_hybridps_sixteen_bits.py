@@ -289,32 +289,34 @@ class SixteenBits(unittest.TestCase):
             with self.subTest(change.__name__):
                 self.same(*results)
 
-    def test_values_that_are_written_through_data_between_steps_stay(self):
-        def through_a_new_one(model, _):
+    def test_values_that_are_written_between_steps_without_torch_counting_it_stay(self):
+        def through_data(model, *_):
             for p in model.parameters():
                 p.data.mul_(0.5)
 
-        def assigned(model, _):
+        def assigned(model, *_):
             for p in model.parameters():
                 p.data = torch.full_like(p, 0.25)
 
-        def through_an_old_one(_, kept):
+        def through_an_earlier_data(_, kept, __):
             for values in kept:
                 values.mul_(0.5)
 
-        self.check_writes(through_a_new_one, assigned, through_an_old_one)
+        def accessed(model, _, client):
+            for p in model.parameters():
+                client.access(p, write=True).mul_(0.5)
+                client.release(p)
 
-    def check_writes(self, *changes):
-        """Between steps a change counts for the masters too. lr=0: they do not change otherwise."""
-        for change in changes:
+        for change in (through_data, assigned, through_an_earlier_data, accessed):
             for where in ("host", "device"):
                 model = mixed(torch.bfloat16)
-                optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+                optimizer = torch.optim.Adam(model.parameters(), lr=0.0)  # changes nothing itself
                 way = {"device": "emu:128KiB", "chunk_bytes": 8192, "optimizer_device": where}
-                with hybridps.manage(model, optimizer, **way):
-                    kept = [p.data for p in model.parameters()]
+                with hybridps.manage(model, optimizer, **way) as client:
+                    keeps = change is through_an_earlier_data
+                    kept = [p.data for p in model.parameters()] if keeps else []
                     loop(model, optimizer, 2)
-                    change(model, kept)
+                    change(model, kept, client)
                     expected = [p.detach().clone() for p in model.parameters()]
                     loop(model, optimizer, 1)
                     with self.subTest(change.__name__, where=where):
