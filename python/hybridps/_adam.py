@@ -129,7 +129,8 @@ def as_native(slot: "Slot", key: str, value: torch.Tensor) -> torch.Tensor:
     if key == "master" and value.dtype != torch.float32:
         raise HybridPSError(f"optimizer.state of {slot.name} has a master of {value.dtype}: torch's"
                             " load_state_dict has rounded its float32 values. Call it after "
-                            "manage(), which keeps them" + slot.phases.state.facts())
+                            "manage(), which keeps them, or remove \"master\" from the state" +
+                            slot.phases.state.facts())
     return value.float() if key in STATES and slot.param.dtype in TYPES else value
 
 
