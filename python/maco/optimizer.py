@@ -34,6 +34,8 @@ from .decorators import TOLERANCE, Overlap, start
 from .errors import MacoError, NothingToOptimizeError, NullInputError, SelfCheckError
 from .functional import same
 
+NOT_RUN = "not measured: it has not run"
+
 
 def mark(module: nn.Module, comm_op: str = "allreduce", **options: Any) -> nn.Module:
     """Declare that a module's forward treats rows independently and that its result has to be
@@ -107,7 +109,7 @@ class Pair:
 
     def __init__(self, match: _match.Match, choices: "_Choices") -> None:
         c = match.collective
-        self.candidate = Candidate(match.kind, match.where, False, "not measured: it has not run")
+        self.candidate = Candidate(match.kind, match.where, False, NOT_RUN)
         self.left = False  # measured, and not worth it
         self.function, self.collective = match.product.function, c
         self.spec = Overlap(c.kind, choices.chunks, 0, c.dim, c.op,
@@ -171,7 +173,7 @@ class Late:
         c = match.collective
         self.collective = c
         self.group = c.group if c.group is not None else group
-        self.candidate = Candidate(match.kind, match.where, False, "not measured: it has not run")
+        self.candidate = Candidate(match.kind, match.where, False, NOT_RUN)
         self.late, self.left = True, False
         self.spans: list[float] | None = None  # seconds of each run while it is measured
         self.begun = 0.0
@@ -197,6 +199,9 @@ class Late:
         value = pending.wait()
         if self.spans is not None:
             self.spans.append(time.perf_counter() - self.begun)
+        elif self.candidate.reason == NOT_RUN and carrier_of(self.group).world > 1:
+            self.candidate.taken, self.candidate.reason = True, \
+                "waited for at its first use; what that gains is measured with example_inputs alone"
         return x if self.collective.in_place else value
 
 

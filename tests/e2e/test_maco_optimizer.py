@@ -213,17 +213,16 @@ class Sites(unittest.TestCase):
         self.assertEqual(self.found(model), [("allreduce", False)])
 
     def test_independent_sums_are_waited_for_later(self):
-        class Beside(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.a, self.b = nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH)
-
-            def forward(self, x):
-                y = self.b(x)
-                dist.all_reduce(y)
-                return self.a(x) + y
-
         self.assertEqual(self.found(Beside()), [("independent", True)])
+
+        def child(rank):
+            optimizer = MacoOptimizer(fill(Beside(), rank))
+            made, x = optimizer.optimize(), numbers(1, 4, WIDTH)
+            before = [c.taken for c in optimizer.report()]
+            made(x)
+            return before, [c.taken for c in optimizer.report()]
+
+        self.assertEqual(on_ranks(child), [([False], [True])] * WORLD)
 
     def test_tracing_leaves_torch_as_it_was(self):
         before = (dist.all_reduce, named_all_reduce, torch.autograd.Function.apply)
@@ -238,6 +237,17 @@ class Sites(unittest.TestCase):
             return torch.equal(x.grad, -torch.ones(2))
 
         self.assertEqual(ranks(child, 1), [True])
+
+
+class Beside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        y = self.b(x)
+        dist.all_reduce(y)
+        return self.a(x) + y
 
 
 class Reversed(torch.autograd.Function):
