@@ -1,6 +1,10 @@
 /* Watches ranks in containers of an engine. Their state comes only from `inspect`; the followers of
- * logs and events only tell when to call it. A rank counts as ended once its log is complete,
- * because its follower ends with it.
+ * logs and events only tell when to call it. A rank counts as ended once its log is complete.
+ *
+ *     runs --inspect: ended--> its follower ends --> another follower, from the log's end --> over
+ *
+ * The second follower is needed because Docker 20.10 sometimes ends the first one before it has
+ * delivered the last lines of a container that ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -183,13 +187,23 @@ static void rank_over(struct hl_shim *s, size_t i, const struct hl_engine_state 
     hl_shim_rank_ended(s, i, end->exit_code, end->signal);
 }
 
-/* False: the log is not complete yet. */
-static bool log_is_whole(struct hl_engine_rank *r)
+/* False: the log is not complete yet. A log with a gap can't be followed anew: its size does not
+ * say how much of the output was delivered. */
+static bool log_is_whole(const struct hl_shim *s, size_t i)
 {
+    struct hl_engine_rank *r = &s->engine->ranks[i];
+    bool gap = s->outputs[i].lost + s->outputs[i].lost_before > 0;
     if (r->ended_ns == 0)
         r->ended_ns = hl_now_ns();
-    return (r->follower == 0 && !r->broken) ||
+    return (r->follower == 0 && !r->broken && (gap || r->followed_ns >= r->ended_ns)) ||
            hl_now_ns() >= r->ended_ns + LOG_TAIL_MS * HL_NS_PER_MS;
+}
+
+/* A follower is missing: the daemon was restarted, or the rank has ended since this one began. */
+static bool needs_follower(const struct hl_engine_rank *r)
+{
+    return r->follower == 0 && (hl_now_ns() >= r->followed_ns + AGAIN_MS * HL_NS_PER_MS ||
+                                (r->ended_ns > r->followed_ns && !r->broken));
 }
 
 static void take_state(struct hl_shim *s, size_t i, const struct hl_engine_state *now)
@@ -200,10 +214,10 @@ static void take_state(struct hl_shim *s, size_t i, const struct hl_engine_state
     if (now->id[0] == '\0') {
         hl_warn("rank %d: its container was removed by another program", s->spec.ranks[i].rank);
         rank_over(s, i, &killed);
-    } else if (now->ended && log_is_whole(r)) {
+    } else if (now->ended && log_is_whole(s, i)) {
         rank_over(s, i, now);
-    } else if (r->follower == 0 && hl_now_ns() >= r->followed_ns + AGAIN_MS * HL_NS_PER_MS) {
-        hl_engine_follow(s, i); /* the daemon was restarted */
+    } else if (needs_follower(r)) {
+        hl_engine_follow(s, i);
     } else if (r->follower == 0 && soon < s->look_ns) {
         s->look_ns = soon; /* an ended rank's next look is at the end of its follower */
     }

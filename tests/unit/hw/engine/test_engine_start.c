@@ -32,6 +32,7 @@ static const char client[] =
     "inspect) [ ! -e $D/broken ] || no 'the store is damaged'\n"
     "    [ -e $D/runs ] && cat $D/runs && exit 0\n"
     "    [ -e $D/started ] && echo 'c0ffee exited 0 false 0 ' ;;\n"
+    "logs) if [ -e $D/late ]; then cat $D/output; else head -n 1 $D/output; : >$D/late; fi ;;\n"
     "ps) [ ! -e $D/started ] || echo 'c0ffee 0' ;;\n"
     "rm) rm -f $D/started ;;\n"
     "esac\n"
@@ -56,6 +57,7 @@ static int set_up_engine(void **state)
     snprintf(w->dir, sizeof(w->dir), "/tmp/helios-test-engine-XXXXXX");
     assert_non_null(mkdtemp(w->dir));
     put(w, "docker", client);
+    put(w, "output", "");
     assert_int_equal(chmod(hl_path_in(w->dir, "docker").s, 0755), 0);
     snprintf(path, sizeof(path), "%s:/usr/bin:/bin", w->dir);
     setenv("PATH", path, 1);
@@ -110,6 +112,20 @@ TEST_IN(set_up_engine, teardown, a_limit_that_the_host_grants_is_no_warning)
     assert_int_equal(count_of(calls, "create "), 1);
     assert_int_equal(count_of(calls, "--ulimit=memlock=-1:-1"), 1);
     free(calls);
+}
+
+/* Docker 20.10 may end `logs --follow` before the last lines of a container that ends. */
+TEST_IN(set_up_engine, teardown, a_log_has_the_lines_that_its_first_follower_missed)
+{
+    struct world *w = *state;
+    put(w, "image", "sha256:aa []\n");
+    put(w, "output", "a line\nthe last words");
+    json_t *c = run(w, "late", spec_of("late", "true", 1));
+    assert_string_equal(hl_json_str(c, "state", ""), "succeeded");
+    json_decref(c);
+    char *log = log_of(w, "late", 0);
+    assert_string_equal(log, "a line\nthe last words");
+    free(log);
 }
 
 TEST_IN(set_up_engine, teardown, a_control_group_that_is_not_delegated_comes_with_advice)
