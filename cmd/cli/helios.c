@@ -16,6 +16,7 @@
 #include "cli/models/commands.h"
 #include "cli/sim/commands.h"
 #include "cli/validate/commands.h"
+#include "os/file.h"
 
 /* clang-format off */
 static const struct cli_command commands[] = {
@@ -401,7 +402,7 @@ int main(int argc, char **argv)
     hl_error_clear();
     hl_status st = run_command(&cli, argc - 1, argv + 1);
     if (is_done(st))
-        st = cli_flush();
+        st = hl_stdout_flush();
     if (st != HL_OK && hl_error_text()[0] != '\0')
         print_error(hl_error_text());
     int code = is_done(st) ? 0 : cli.usage_failed || cli.undecided ? 2 : 1;

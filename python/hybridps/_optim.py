@@ -17,8 +17,7 @@ import torch
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
 from ._adam import (STATES, adams_on_cuda, as_native, check_held, grad_apart, is_adam, is_half,
-                    refresh_master, step_by_torch, step_hooks,
-                    unround)
+                    refresh_master, step_by_torch, step_hooks, unround)
 from ._group import TYPES
 from ._home import Shown
 from ._params import count_write, raw_data, raw_grad, set_grad

@@ -191,6 +191,16 @@ hl_status hl_file_write_durable(const char *path, const void *data, size_t len, 
     return sync_parent(path) == 0 ? HL_OK : fail_errno("write", path);
 }
 
+hl_status hl_stdout_flush(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return HL_OK;
+    if (errno != EPIPE)
+        return hl_fail(HL_EIO, "writing to stdout: %s", strerror(errno));
+    hl_error_clear(); /* as in `helios list | head`: the reader has seen enough */
+    return HL_ECANCELED;
+}
+
 hl_status hl_file_write_control(const char *path, const char *text)
 {
     HL_AUTO(hl_closep) int fd = open(path, O_WRONLY | O_CLOEXEC);

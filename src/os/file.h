@@ -35,6 +35,9 @@ hl_status hl_file_write_atomic(const char *path, const void *data, size_t len) H
 /* The same, and the file is on the medium on return; it gets exactly `mode`, whatever the umask. */
 hl_status hl_file_write_durable(const char *path, const void *data, size_t len,
                                 mode_t mode) HL_CHECK;
+/* Checks that what was printed to stdout has reached it. HL_EIO: it has not; HL_ECANCELED without a
+ * text: the reader has closed the pipe. */
+hl_status hl_stdout_flush(void) HL_CHECK;
 /* A single write to an existing file, as control files of /proc and /sys require. */
 hl_status hl_file_write_control(const char *path, const char *text) HL_CHECK;
 

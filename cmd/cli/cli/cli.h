@@ -246,9 +246,6 @@ void cli_output_setup(bool wide);
 /* Replaces in place, by '?' or a space, what could control a terminal instead of being shown:
  * control characters and invalid UTF-8. `keep` is left alone, 0 = none. The text never grows. */
 void cli_make_printable(char *text, char keep);
-/* What was printed to stdout has reached it. HL_EIO: it has not; HL_ECANCELED without a text: the
- * reader has closed the pipe. */
-hl_status cli_flush(void) HL_CHECK;
 /* fprintf for foreign texts: prints only printable characters and line breaks. */
 void cli_print(FILE *to, const char *fmt, ...) HL_PRINTF(2, 3);
 /* Takes the reference. */

@@ -1,5 +1,4 @@
 /* Tables, JSON and the progress line. */
-#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,6 +11,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/cli/cli.h"
+#include "os/file.h"
 
 #define PROGRESS_INTERVAL_NS (100 * HL_NS_PER_MS)
 #define PROGRESS_BAR         16
@@ -52,16 +52,6 @@ void cli_output_setup(bool wide)
     terminal.columns = wide ? 0 : terminal_columns();
     terminal.color = isatty(STDOUT_FILENO) && (no_color == NULL || no_color[0] == '\0') &&
                      term != NULL && strcmp(term, "dumb") != 0;
-}
-
-hl_status cli_flush(void)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return HL_OK;
-    if (errno != EPIPE)
-        return hl_fail(HL_EIO, "writing to stdout: %s", strerror(errno));
-    hl_error_clear(); /* as in `helios list | head`: the reader has seen enough */
-    return HL_ECANCELED;
 }
 
 /* One character as a terminal shows it: its bytes, its columns, and whether it may be shown at all,
@@ -165,7 +155,7 @@ hl_status cli_print_json(json_t *value)
         return hl_fail(HL_ENOMEM, "out of memory for the result");
     print_json_text(text);
     fputc('\n', stdout);
-    return cli_flush();
+    return hl_stdout_flush();
 }
 
 hl_status cli_print_value(const struct hl_api_type *type, const void *value)
@@ -449,7 +439,7 @@ hl_status cli_table_print(struct cli_table *t)
     *t = (struct cli_table){0};
     if (failed)
         return hl_fail(HL_ENOMEM, "out of memory for the table");
-    return cli_flush();
+    return hl_stdout_flush();
 }
 
 const char *cli_plural(uint64_t count)

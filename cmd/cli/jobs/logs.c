@@ -1,7 +1,6 @@
 /* The output of ranks. */
 #include "cli/jobs/logs.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -13,6 +12,7 @@
 #include "cli/jobs/commands.h"
 #include "conf/options.h"
 #include "core/job/jobstate.h"
+#include "os/file.h"
 
 #define LOG_PIECE    262144
 #define LOG_SKIP_MAX 65536 /* at most, of a line whose beginning is missing */
@@ -185,14 +185,9 @@ static hl_status stream_tail(struct log_view *v, struct log_stream *s)
 /* A reader that has seen enough closes the pipe: that is not a failure, and nothing is printed. */
 static hl_status view_flush(struct log_view *v)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return HL_OK;
-    v->closed = true;
-    if (errno == EPIPE) {
-        hl_error_clear();
-        return HL_ECANCELED;
-    }
-    return hl_fail(HL_EIO, "writing to stdout: %m");
+    hl_status st = hl_stdout_flush();
+    v->closed |= st != HL_OK;
+    return st;
 }
 
 static void HL_PRINTF(1, 2) print_note(const char *fmt, ...)
